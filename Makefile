@@ -336,7 +336,7 @@ $(BIN)/pip:
 	@echo "Making a virtual environment in .venv with $(PYTHON)."
 	@$(PYTHON) -m venv .venv
 
-# Once the tests are set up, the demo compiles all that they need too: kernels older than native.so would crash.
+# Once the tests are set up, the demo compiles all that they need too: kernels older than native.so are refused.
 $(DEMO_INSTALLED): ISA := $(if $(wildcard $(INSTALLED)),$(TESTED),best)
 $(DEMO_INSTALLED): EXTRA := text
 # No warnings: looking for them takes the compiler up to a tenth of its time and does not change the code.

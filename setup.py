@@ -20,6 +20,7 @@ What is compiled already is not compiled again when they change: such a build ne
 
 import os
 import platform
+import runpy
 import shlex
 import subprocess
 import sys
@@ -171,17 +172,32 @@ def refuse_other_systems(system):
                          "Windows; use a Linux machine, a container, or WSL on Windows")
 
 
+def write_table_name(folder="build"):
+    """Write a header with the name of the kernel table, which changes with its fields; return its path.
+
+    A header that is right stays as it is, so that nothing is compiled again.
+    """
+    layout = runpy.run_path(f"{NATIVE}/layout.py")
+    code = f'#define ENGINE_TABLE "{layout["TABLE_NAME"].decode()}"\n'
+    header = Path(folder, "kernel_table.h")
+    if not header.exists() or header.read_text(encoding="ascii") != code:
+        header.parent.mkdir(exist_ok=True)
+        header.write_text(code, encoding="ascii")
+    return header
+
+
 def extension(folder, name, flags, extra_sources=(), **options):
     """Return the extension module of one .pyx file, to be compiled again when a header or this file changes.
 
     Cython finds out by itself when a file that it includes has changed.
     """
     headers = sorted(header.as_posix() for header in Path(folder).rglob("*.h"))
+    table = write_table_name()
     return Extension(
         f"{folder.replace('/', '.')}.{name}",
         [f"{folder}/{name}.pyx", *(f"{folder}/{source}" for source in extra_sources)],
-        include_dirs=[folder],
-        depends=["setup.py", *headers],
+        include_dirs=[folder, table.parent.as_posix()],
+        depends=["setup.py", *headers, table.as_posix()],
         # Without -g0, Python's own flags ask for debugging tables.
         extra_compile_args=["-fvisibility=hidden", "-g0", *flags, *os.environ.get("ENGINE_BUILD_FLAGS", "").split()],
         **options,

@@ -1,7 +1,7 @@
 """Time the choice of tokens: each setting beside greedy search with the same rows, in CPU time, in turns.
 
-    python asv_bench/choices.py [SmolLM2-135M-Instruct.Q4_1.gguf] [--rows 1 16 64] [--words 49152 151936] [--turns 9]
-        [--only step whole score]
+    python asv_bench/choices.py [SmolLM2-135M-Instruct.Q4_1.gguf] [--rows 1 16 64] [--words 49152 151936] [--turns 5]
+        [--only step whole rates] [--before CHECKOUT]
 
 The measures are
 
@@ -10,14 +10,16 @@ The measures are
             text, and the words are SmolLM2's, repeated with noise where more are asked for; without it, both are
             random. Each turn measures all settings once, beside greedy search just before; the median ratio is printed
     whole   SmolLM2 itself, int8, two threads: tokens a second of 16 and 64 rows, greedy, and with top_p 0.95 alone
-    score   64 texts of 200 tokens with the most words: seconds, and the peak of the memory that NumPy allocates
+    rates   greedy search, score and rerank with the most words, as rates.py says, in a process of their own; with
+            --before the same of another checkout, which has its own .venv, and the ratio, in turns
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import time
-import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +29,10 @@ import numpy as np
 from benchmarks.models import random_model
 from numpy.typing import NDArray
 from peers.machine import cpu_name
+from rates import OPENINGS, greedy_rate
 from sessions import SMOLLM2
 
-from engine import Generator, Model, load_model
+from engine import Generator, load_model
 from engine.backends import get_backend
 from engine.backends.interfaces import Decoder
 from engine.backends.steps import Row
@@ -40,8 +43,6 @@ from engine.weights.quantize import widen
 
 WIDTH, STEPS, TEXTS = 576, 12, 512
 """Columns of the vectors, steps of a measure, and tokens whose vectors are kept."""
-OPENINGS = ("The history of the Roman Empire", "def quicksort(a):", "My favourite film is", "Rain forms when",
-            "Once upon a time", "The best way to learn", "In 1969, two men", "A recipe for bread:")
 Make = Callable[[np.random.Generator, int], Want]
 """Returns what a row wants of this number of words."""
 
@@ -127,9 +128,8 @@ def seconds_of(decoder: Decoder, tokens: NDArray[np.int64], wants: Sequence[Sequ
     return seconds
 
 
-def time_steps(rows: int, words: int, turns: int, real: tuple[NDArray[np.float32], NDArray[np.float32]] | None) -> None:
-    """Print the time of a greedy step, and the ratio of each setting to it."""
-    decoder, known = decoder_of(words, real)
+def time_steps(rows: int, words: int, turns: int, decoder: Decoder, known: int) -> None:
+    """Print the time of a greedy step, and the ratio of each setting to it. known: the tokens that have vectors."""
     rng, ratios, greedy = np.random.default_rng(1), {name: [] for name in SETTINGS}, []
     for _ in range(turns):
         tokens = rng.integers(0, known, rows)
@@ -145,32 +145,39 @@ def time_whole(path: Path, turns: int) -> None:
     """Print tokens a second of the whole model."""
     generator = Generator.load(path, precision="int8", threads=2)
     for rows in (16, 64):
-        prompts = [OPENINGS[i % len(OPENINGS)] for i in range(rows)]
-        rates: dict[str, list[float]] = {"greedy": [], "top_k 0, top_p 0.95": []}
+        greedy_rate(generator, rows)
+        greedy, ratios = [], []
         for turn in range(turns):
             sampled = {"do_sample": True, "top_k": 0, "top_p": 0.95, "seed": turn}
-            for name, own in zip(rates, ({}, sampled), strict=True):
-                begun = time.perf_counter()
-                generator.generate(prompts, max_new_tokens=48, ignore_eos=True, **own)
-                rates[name].append(48 * rows / (time.perf_counter() - begun))
-        print(f"SmolLM2, {rows} rows: "
-              + "; ".join(f"{name} {median(own):.0f} tokens/s" for name, own in rates.items()), flush=True)
+            greedy.append(greedy_rate(generator, rows))
+            ratios.append(greedy_rate(generator, rows, **sampled) / greedy[-1])
+        print(f"SmolLM2, {rows} rows: greedy {median(greedy):.0f} tokens/s; top_k 0, top_p 0.95 {median(ratios):.3f}",
+              flush=True)
 
 
-def time_score(words: int, turns: int) -> None:
-    """Print the time and the memory of scores of 64 texts."""
-    model = Model(decoder=replace(random_model(replace(SMOLLM2, num_layers=2, vocab_size=words)), text=None))
-    generator = Generator(model, precision="int8", threads=2)
-    texts = [np.random.default_rng(i).integers(5, 40_000, 201).tolist() for i in range(64)]
-    seconds = []
+def rates_in(checkout: Path, path: Path | None, words: int) -> dict[str, float]:
+    """Return what rates.py measures with the engine of a checkout."""
+    program = f"import runpy, sys; runpy.run_path({str(Path(__file__).with_name('rates.py'))!r}, run_name='__main__')"
+    arguments = [*([str(path.absolute())] if path else []), "--words", str(words)]
+    child = subprocess.run([checkout / ".venv/bin/python", "-c", program, *arguments], cwd=checkout / "asv_bench",
+                           check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(child.stdout.splitlines()[-1])    # type: ignore[no-any-return]
+
+
+def time_rates(before: Path | None, path: Path | None, words: int, turns: int) -> None:
+    """Print what rates.py measures, and beside it the same of another checkout, and the ratio of the two."""
+    checkouts = [Path(__file__).absolute().parents[1], *([before.absolute()] if before else [])]
+    found: list[list[dict[str, float]]] = [[] for _ in checkouts]
     for _ in range(turns):
-        begun = time.perf_counter()
-        generator.score(texts)
-        seconds.append(time.perf_counter() - begun)
-    tracemalloc.start()
-    generator.score(texts)
-    peak = tracemalloc.get_traced_memory()[1]
-    print(f"score of 64 texts, {words:,} words: {median(seconds):.2f} s, {peak / 2**20:.0f} MiB", flush=True)
+        for checkout, own in zip(checkouts, found, strict=True):
+            own.append(rates_in(checkout, path, words))
+    for name in found[0][0]:
+        now, *old = ([turn[name] for turn in own] for own in found)
+        text = f"{words:,} words, {name}: {median(now):.2f}"
+        for values in old:
+            ratios = [mine / theirs for mine, theirs in zip(now, values, strict=True)]
+            text += f"; before {median(values):.2f}; {median(ratios):.3f} of that"
+        print(text, flush=True)
 
 
 def main() -> None:
@@ -178,19 +185,21 @@ def main() -> None:
     parser.add_argument("path", nargs="?", type=Path)
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 16, 64])
     parser.add_argument("--words", nargs="+", type=int, default=[49152, 151936])
-    parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--only", nargs="+", choices=("step", "whole", "score"), default=("step", "whole", "score"))
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=("step", "whole", "rates"), default=("step", "whole", "rates"))
+    parser.add_argument("--before", type=Path, help="another checkout")
     options = parser.parse_args()
     print(cpu_name())
     if "step" in options.only:
         real = None if options.path is None else texts_of(options.path)
         for words in options.words:
+            decoder, known = decoder_of(words, real)
             for rows in options.rows:
-                time_steps(rows, words, options.turns, real)
+                time_steps(rows, words, options.turns, decoder, known)
     if "whole" in options.only and options.path is not None:
-        time_whole(options.path, max(3, options.turns // 3))
-    if "score" in options.only:
-        time_score(max(options.words), 3)
+        time_whole(options.path, options.turns)
+    if "rates" in options.only:
+        time_rates(options.before, options.path, max(options.words), options.turns)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,16 @@ def install_command(extra: str = "") -> str:
             "where it is installed")
 
 
+def build_command() -> str:
+    """Return advice to compile all modules anew, with the command in full."""
+    return "run make test, which compiles them here" if (PACKAGE.parent / "setup.py").exists() else install_command()
+
+
 def explain_missing_kernels(error: ImportError) -> str:
     """Explain why the compiled modules cannot be imported, and name the remedy."""
     if (PACKAGE.parent / "setup.py").exists():
         return (f"the compiled modules are missing, because Python imported the source folder {PACKAGE} ({error}); "
-                "start Python in another folder to use the installed package, or run make test, which compiles them "
-                "here")
+                f"start Python in another folder to use the installed package, or {build_command()}")
     return f"the compiled modules cannot be imported ({error}); {install_command()}"
 
 

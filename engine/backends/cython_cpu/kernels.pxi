@@ -39,6 +39,9 @@ include "kernels/integers.pxi"
 include "kernels/nibbles.pxi"
 include "kernels/roofline.pxi"
 
+cdef extern from "kernel_table.h":
+    const char* ENGINE_TABLE    # the name of the kernel table: `TABLE_NAME` of layout.py when this was built
+
 cdef KernelTable TABLE
 TABLE.isa = ISA_NAME
 TABLE.VL = VL
@@ -55,6 +58,8 @@ TABLE.cached_attention = cached_attention
 TABLE.fold_ranges = fold_ranges
 TABLE.choose = choose
 TABLE.powers = scaled_powers
+TABLE.keep_above = keep_above
+TABLE.sum_above = sum_above
 TABLE.log_sum_exp = log_sum_exp
 TABLE.column_maxima = column_maxima
 TABLE.embed = embed
@@ -148,4 +153,4 @@ product.beside = BESIDE_BLOCK
 product.convert = to_codes
 product.rounds = dot_rounds
 
-table = PyCapsule_New(&TABLE, "engine.KernelTable", NULL)
+table = PyCapsule_New(&TABLE, ENGINE_TABLE, NULL)

@@ -59,6 +59,8 @@ DECODING: dict[str, Callable[..., Any]] = {
     "choose": choose.choose,
     "log_sum_exp": choose.log_sum_exp,
     "powers": choose.scaled_powers,
+    "keep_above": choose.keep_above,
+    "sum_above": choose.sum_above,
 }
 """The functions of decoders alone. They are filled when a decoder first asks, because compiling them takes 9 s."""
 

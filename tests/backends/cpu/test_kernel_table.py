@@ -5,12 +5,14 @@ import ctypes
 import inspect
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from engine.backends.cpu.native import layout, native
 from engine.backends.cpu.native.native import product_name
-from engine.backends.cython_cpu import isa
+from engine.backends.cython_cpu import CythonBackend, isa
+from engine.base.errors import BackendUnavailable
 from engine.model import config
 from engine.model.precision import CACHED, COMPUTED, LOADABLE
 
@@ -79,6 +81,51 @@ cdef struct Row:
         layout.Member("bytes", "unsigned char*"), layout.Member("rows", "Row*", "SIZE"),
         layout.Member("run", "double", arguments=()), layout.Member("see", "void", arguments=("Row*", "int")))}
     assert functions == {"Look"}
+
+
+DECLARED = """cdef enum:
+    PART = 128
+
+ctypedef void (*Look)(int n) noexcept nogil
+
+cdef struct Row:
+    int n
+    float* x
+    void (*see)(const Row* row, int n) noexcept nogil
+"""
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("PART = 128", "PART = 64"), ("int n\n", "int m\n"), ("    int n\n    float* x\n", "    float* x\n    int n\n"),
+    ("float* x", "int* x"), ("row, int n", "row, float n"), ("Look", "See"), ("    float* x\n", ""),
+])
+def test_the_name_of_a_table_changes_with_what_is_declared(old, new):
+    name = layout.name_of(layout.read(DECLARED))
+    assert old in DECLARED
+    assert layout.name_of(layout.read(DECLARED.replace(old, new))) != name
+    assert layout.name_of(layout.read("# A comment\n" + DECLARED.replace("int n\n", "int n   # how many\n"))) == name
+
+
+def named(table, name):
+    """Return a capsule of another name with a kernel table; whoever keeps `name` keeps its address."""
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return new(("PyCapsule_New", ctypes.pythonapi))(ctypes.addressof(table), name, None)
+
+
+def test_kernels_that_were_built_before_the_table_changed_are_refused(monkeypatch):
+    """Nothing reads such a table: its fields lie elsewhere."""
+    table, old = layout.structures()["KernelTable"](), b"engine.KernelTable.of_yesterday"
+    with pytest.raises(BackendUnavailable, match=r"not built from this table\.pxd.*of_yesterday.*run make test"):
+        native.Kernels(named(table, old))
+    isas = [name for name in isa.INSTRUCTION_SETS if isa.why_not(name) is None]
+    monkeypatch.setattr(isa, "import_module", lambda name: SimpleNamespace(table=named(table, old)))
+    monkeypatch.setattr(isa, "load", isa.load.__wrapped__)
+    monkeypatch.setenv("ENGINE_ISA", isas[-1])
+    assert "of_yesterday" in CythonBackend().unavailable()
+    monkeypatch.undo()
+    monkeypatch.setattr(native, "TABLE_NAME", b"engine.KernelTable.of_tomorrow")
+    with pytest.raises(BackendUnavailable, match=r"describes engine\.KernelTable\.of_tomorrow: the kernels have "):
+        native.Kernels(isa.load(isas[-1]).capsule)
 
 
 @pytest.mark.parametrize("line", ["float** x", "float x, y", "int x = 3", "void (*f)(float) noexcept nogil",

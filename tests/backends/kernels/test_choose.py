@@ -1,6 +1,7 @@
 """Test the choice of the best logits, and the logarithm of the sum of the exponentials of all logits: the kernels."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,6 +79,33 @@ def check(kernels, logits, k, width):
     # Its last step adds the logarithm to the maximum.
     operand = np.maximum(np.abs(logits.max(axis=1)), np.log(logits.shape[1]) + 1)
     assert_as_good(total[None], exact[None], naive[None], factor=6.0, operand=operand)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 16, 17, 64, 200])
+def test_words_above_a_bar(kernels, n):
+    """They are copied in their order, also to where they are, and the sum of their powers is found."""
+    rng = np.random.default_rng(n)
+    values, own, powers = rng.integers(-4, 5, (3, n)).astype(np.float32)
+    ids = rng.integers(0, 2**31, n, np.int32)       # any bits, also those of NaN
+    values[rng.random(n) < 0.2] = np.nan
+    for bar in (-np.inf, -1.0, 0.0, 9.0):
+        stays = values > bar
+        lists = [guarded(1, n, n + 16) for _ in range(3)]
+        for to, array in zip(lists, (values, own, ids.view(np.float32)), strict=True):
+            to[0] = array
+        source = [array[0] for array in lists]
+        target = [np.full(n + 16, 7, np.float32) for _ in range(3)]
+        for to in (target, source):
+            kept = function(kernels, "keep_above")(*source, n, bar, *to)
+            assert kept == stays.sum()
+            for array, right in zip(to, (values, own, ids.view(np.float32)), strict=True):
+                assert np.array_equal(array[:kept].view(np.int32), right[stays].view(np.int32))
+        alone = values.copy(), ids.view(np.float32).copy()
+        both = np.append(alone[0], np.zeros(16, np.float32)), np.append(alone[1], np.zeros(16, np.float32))
+        assert function(kernels, "keep_above")(both[0], both[0], both[1], n, bar, both[0], both[0], both[1]) == kept
+        assert np.array_equal(both[0][:kept], values[stays])
+        sum = function(kernels, "sum_above")(values, powers, n, bar)
+        assert sum == powers[stays].sum()
 
 
 def test_every_k(kernels):

@@ -35,9 +35,13 @@ cdef float keep_best(float* values, float* own, int* ids, Py_ssize_t n, Py_ssize
     # Move the k largest of n > k values to the front, in their order; among equals the first ones. Return a bar that k
     # of them reach and all larger ones belong to. It is found by bisection between numbers that too many and too few
     # reach.
-    cdef long long low = rank_of(-INFINITY), high = rank_of(INFINITY) + 1, middle
+    cdef int least = rank_of(INFINITY), most = rank_of(-INFINITY)
+    cdef long long low, high, middle
     cdef Py_ssize_t i, kept = 0, count = n, equal
     cdef float bar
+    for i in range(n):
+        least, most = min(least, rank_of(values[i])), max(most, rank_of(values[i]))
+    low, high = least, <long long>most + 1
     while low + 1 < high and count != k:
         middle = (low + high) // 2
         i = count_from(values, n, with_rank(<int>middle))

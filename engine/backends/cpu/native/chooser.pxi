@@ -78,8 +78,9 @@ cdef class Chooser:
         cdef const int[::1] top_k = draws[1]
         cdef const double[::1] top_p = draws[2]
         cdef const float[::1] log_min_p = draws[3]
-        cdef float[:, :, ::1] sums
-        cdef Py_ssize_t parts = parts_of(width), i
+        cdef float[:, :, ::1] sums = self.kept(np.empty((2, self.count, parts_of(width)), np.float32))
+        cdef float[::1] bars = self.kept(np.full(self.count, -np.inf, np.float32))
+        cdef Py_ssize_t i
         cdef RowChoice* c
         cdef Line* line
         for i in range(self.count):
@@ -93,9 +94,8 @@ cdef class Chooser:
                 c.k = max(c.k, <int>line.top_k)
                 continue
             c.scale, c.temperature, c.depth_of_top_p, c.highest = line.scale, temperature[i], -INFINITY, -INFINITY
-            c.collected_bar = -INFINITY
-            sums = self.kept(np.empty((1, 2, parts), np.float32))
-            c.maximum, c.sum = &sums[0, 0, 0], &sums[0, 1, 0]
+            c.collected_bar, c.shared_bar = -INFINITY, &bars[i]
+            c.maximum, c.sum = &sums[0, i, 0], &sums[1, i, 0]
             if top_p[i] < 1:
                 c.depth_of_top_p = <float>(temperature[i] * log((1 - top_p[i]) * SHARE_OF_WORDS / width))
             if top_p[i] < 1 or c.depth_of_min_p > -INFINITY:
@@ -126,7 +126,7 @@ cdef class Chooser:
         cdef float[:, ::1] floats
         cdef int[::1] ids
         cdef RowChoice* c
-        cdef int rank
+        cdef int rank, own
         for i in range(self.count):
             c = &self.choice.rows[i]
             n, likely = places_of(c.k), places_of(self.choice.lines[i].likely)
@@ -140,14 +140,15 @@ cdef class Chooser:
             for i in range(self.count):
                 c = &self.choice.rows[rank * self.count + i]
                 c[0] = self.choice.rows[i]
-                c.values, c.own, c.ids = &floats[0, at], &floats[1, at], &ids[at]
+                own = 1 if c.seen != NULL or c.additions or c.allowed != NULL else 0
+                c.values, c.own, c.ids = &floats[0, at], &floats[own, at], &ids[at]
                 at += places_of(c.k)
-                c.collected_values, c.collected_own, c.collected_ids = &floats[0, at], &floats[1, at], &ids[at]
+                c.collected_values, c.collected_own, c.collected_ids = &floats[0, at], &floats[own, at], &ids[at]
                 at += c.most + PART if c.most else 0
                 if self.choice.lines[i].likely:
                     c = &self.choice.likely[rank * self.count + i]
                     c[0] = self.choice.likely[i]
-                    c.values, c.own, c.ids = &floats[0, at], &floats[1, at], &ids[at]
+                    c.values, c.own, c.ids = &floats[0, at], &floats[0, at], &ids[at]
                     at += places_of(c.k)
         self.choice.merged.values, self.choice.merged.own = &floats[0, at], &floats[1, at]
         self.choice.merged.ids = &ids[at]

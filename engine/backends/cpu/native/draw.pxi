@@ -2,7 +2,9 @@
 # an order that depends on the row alone.
 
 cdef enum:
-    BUCKETS = 64                # in which find_last adds up powers
+    BUCKETS = 256               # in which find_last adds up powers
+    FEW_WORDS = 64              # up to which find_last takes no time
+    TRIMS = 8                   # halvings of the range of logits that trim looks at
     TOGETHER = 64               # parts whose powers are computed together
 
 
@@ -91,17 +93,43 @@ cdef void put_word(const WordList* to, Py_ssize_t at, const WordList* words, Py_
 
 
 cdef inline int bucket_of(float value, float highest, float scale) noexcept nogil:
-    # Return the number of a logit's bucket, which spans powers up to a factor of the square root of 2, the largest
+    # Return the number of a logit's bucket, which spans powers up to a factor of the eighth root of 2, the largest
     # first.
-    return <int>min((highest - value) * scale * <float>2, <float>(BUCKETS - 1))
+    return <int>min((highest - value) * scale * <float>8, <float>(BUCKETS - 1))
 
 
-cdef bint find_last(const WordList* words, Py_ssize_t n, float highest, float scale, double limit, const float* powers,
+cdef Py_ssize_t trim(const KernelTable* kernels, const WordList* words, Py_ssize_t n, float highest, float scale,
+                     double limit, float above, float* powers) noexcept nogil:
+    # Compute the powers of n words, the only ones above `above`, and drop most of those that are less likely than the
+    # words that reach the limit, found by bisection; a limit below 0 drops none. Return how many stay.
+    cdef float low = max(above, highest - 60 / scale), high = highest, middle
+    cdef float enough = <float>(limit * 1.001)      # sums of float32 are less exact than the limit
+    cdef Py_ssize_t kept
+    cdef int step
+    kernels.powers(words.values, n, highest, scale, powers)
+    if limit < 0 or n <= FEW_WORDS or kernels.sum_above(words.values, powers, n, low) < enough:
+        return n
+    for step in range(<int>TRIMS):
+        middle = (low + high) / 2
+        if kernels.sum_above(words.values, powers, n, middle) < enough:
+            high = middle
+        else:
+            low = middle
+    kept = kernels.keep_above(words.values, words.own, words.ids, n, low, words.values, words.own, words.ids)
+    kernels.powers(words.values, kept, highest, scale, powers)
+    return kept
+
+
+cdef bint find_last(const WordList* words, Py_ssize_t n, float highest, float scale, double limit, float* powers,
                     float* least, Py_ssize_t* last) noexcept nogil:
     # Find the last of the best words that together reach the limit: its logit and its place among words as high. Powers
-    # are added bucket by bucket, and only the words of the bucket in which the limit lies are sorted.
+    # are added bucket by bucket, and only the words of the bucket in which the limit lies are sorted. There is room for
+    # 3n words and powers.
     cdef double sums[BUCKETS]
     cdef double total = 0
+    cdef float* values = words.values + n
+    cdef float* likely = powers + n
+    cdef int* places = words.ids + n
     cdef Py_ssize_t i, count = 0
     cdef int bucket
     if n == 0:      # which reach no limit, not even that of the best word, 0
@@ -117,36 +145,33 @@ cdef bint find_last(const WordList* words, Py_ssize_t n, float highest, float sc
         return False
     for i in range(n):
         if bucket_of(words.values[i], highest, scale) == bucket:
-            words.values[n + count], words.own[n + count], words.ids[n + count] = words.values[i], powers[i], <int>i
+            values[count], likely[count], places[count] = words.values[i], powers[i], <int>i
             count += 1
-    sort_best(words.values + n, words.own + n, words.ids + n, count)
+    sort_best(values, likely, places, count)
     for i in range(count):
-        least[0], last[0] = words.values[n + i], words.ids[n + i]
-        total += words.own[n + i]
+        least[0], last[0] = values[i], places[i]
+        total += likely[i]
         if total >= limit:
             break
     return True
 
 
-cdef Py_ssize_t keep_likely(const KernelTable* kernels, const WordList* words, Py_ssize_t n, float highest, float scale,
-                            double limit, float above, bint complete, float least, float* powers) noexcept nogil:
-    # Compute the powers of n words in the order of ids, keep the best whose powers first reach `limit`, and of these
-    # the words that are at least `least`. A limit below 0 keeps all. Among the words are all that are above `above`: if
-    # the last one that is kept is not above it, return -1, but keep all if the words are `complete`. Return how many
-    # stay. There is room for 3n words.
+cdef bint keep_likely(const WordList* words, Py_ssize_t n, float highest, float scale, double limit, float above,
+                      bint complete, float least, float* powers) noexcept nogil:
+    # Make the powers of some of n words in the order of ids 0, so that they are not drawn: all but the best whose
+    # powers first reach `limit`, and of these the words that are at least `least`. A limit below 0 keeps all. Among the
+    # words are all that are above `above`: if the last one that is kept is not above it, return False, but keep all if
+    # the words are `complete`.
     cdef float bar = -INFINITY
-    cdef Py_ssize_t i, kept = 0, last = n
-    kernels.powers(words.values, n, highest, scale, powers)
+    cdef Py_ssize_t i, last = n
     if limit >= 0 and not (find_last(words, n, highest, scale, limit, powers, &bar, &last) and bar > above):
         if not complete:
-            return -1
+            return False
         bar, last = -INFINITY, n
     for i in range(n):
-        if words.values[i] >= least and (words.values[i] > bar or (words.values[i] == bar and i <= last)):
-            put_word(words, kept, words, i)
-            powers[kept] = powers[i]
-            kept += 1
-    return kept
+        if words.values[i] < bar or words.values[i] < least or (words.values[i] == bar and i > last):
+            powers[i] = 0
+    return True
 
 
 cdef Py_ssize_t draw(const float* powers, Py_ssize_t n, double u) noexcept nogil:

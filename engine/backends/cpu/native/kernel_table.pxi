@@ -1,6 +1,9 @@
 # The kernel table for Python: it serves to pack weights, in tests and in benchmarks. Arguments are not checked: the
 # caller ensures that their sizes fit. Tests call its other functions by way of their addresses.
 
+cdef extern from "kernel_table.h":
+    const char* ENGINE_TABLE    # `layout.TABLE_NAME` when this module was built; setup.py writes the header
+
 PORTABLE_LANES = 16
 """With portable arithmetic, heads of encoders in int8 are padded to this many numbers on every CPU: a row is rounded to
 codes over its range, to which the zeros of the padding belong."""
@@ -39,8 +42,13 @@ cdef class Kernels:
 
     def __cinit__(self, capsule):
         # The capsule keeps the memory of the table alive, and has the name that guards against any other struct.
+        name = PyCapsule_GetName(capsule)
+        if not name == ENGINE_TABLE == TABLE_NAME:
+            raise BackendUnavailable(
+                f"the compiled modules were not built from this table.pxd, which describes {TABLE_NAME.decode()}: the "
+                f"kernels have {name.decode()}, and the native code {ENGINE_TABLE.decode()}; {build_command()}")
         self.capsule = capsule
-        self.table = <const KernelTable*>PyCapsule_GetPointer(capsule, "engine.KernelTable")
+        self.table = <const KernelTable*>PyCapsule_GetPointer(capsule, name)
         self.isa, self.fused = self.table.isa.decode(), self.table.fused
         self.VL, self.NR, self.MR = self.table.VL, self.table.NR, self.table.MR
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -75,6 +76,19 @@ def read(text: str) -> tuple[dict[str, dict[str, int]], dict[str, tuple[Member, 
 ENUMS, STRUCTS, FUNCTIONS = read(Path(__file__).with_name("table.pxd").read_text(encoding="utf-8"))
 """What table.pxd declares."""
 
+
+def name_of(declared: tuple[dict[str, dict[str, int]], dict[str, tuple[Member, ...]], set[str]]) -> bytes:
+    """Return a name of a kernel table that changes with what table.pxd declares, but not with its comments."""
+    enums, structs, functions = declared
+    fields = {name: [tuple(member) for member in members] for name, members in structs.items()}
+    digest = hashlib.sha256(repr((enums, fields, sorted(functions))).encode()).hexdigest()
+    return f"engine.KernelTable.{digest[:16]}".encode()
+
+
+TABLE_NAME = name_of((ENUMS, STRUCTS, FUNCTIONS))
+"""The name of capsules with a kernel table. setup.py compiles it into each module: one that was built before the table
+changed has another name, and is refused."""
+
 PRODUCT_PLACES = {name.removesuffix("_PRODUCT").lower(): place for name, place in ENUMS["ProductKind"].items()
                   if name != "PRODUCTS"}  # fmt: skip
 """The place of each product in a kernel table, by the name that Python gives it."""
@@ -97,19 +111,17 @@ def ctype(name: str) -> Any:
     return ctypes.c_void_p if name.endswith("*") or name in FUNCTIONS else _CTYPES[name]
 
 
-_CAPSULE = b"engine.KernelTable"
-
-
 def table_in(capsule: object) -> Any:
     """Return the kernel table in a capsule, which keeps its memory."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-    return structures()["KernelTable"].from_address(get(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, _CAPSULE))
+    found = get(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, TABLE_NAME)
+    return structures()["KernelTable"].from_address(found)
 
 
 def capsule_of(table: ctypes.Structure) -> object:
     """Return a capsule with a kernel table, whose memory the caller keeps."""
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    return new(("PyCapsule_New", ctypes.pythonapi))(ctypes.addressof(table), _CAPSULE, None)
+    return new(("PyCapsule_New", ctypes.pythonapi))(ctypes.addressof(table), TABLE_NAME, None)
 
 
 @cache

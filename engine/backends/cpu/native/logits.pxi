@@ -8,7 +8,7 @@
 
 cdef enum:
     PART_ROWS = 64              # rows of logits that a thread keeps: 32 KB of its scratch
-    MANY_WORDS = 512            # likely words that a thread collects of a row before it looks at the sum of all powers
+    MANY_WORDS = 128            # likely words that a thread collects of a row before it looks at the sum of all powers
     SHARE_OF_WORDS = 6          # top_p first collects the words with more than 6 / V of what it may leave out
 
 
@@ -118,7 +118,7 @@ cdef Py_ssize_t merge_best(const Job* job, const RowChoice* choices, Py_ssize_t 
 cdef Py_ssize_t merge_collected(const Job* job, Py_ssize_t row, int threads, const WordList* to,
                                 float* above) noexcept nogil:
     # Merge the words that all threads have collected of a row; return -1 if these were too many for one of them. above:
-    # all words above it are there.
+    # set to the highest bar of the threads, so that all words above it are there, and no others.
     cdef const RowChoice* c
     cdef Py_ssize_t n = 0
     cdef int rank
@@ -128,17 +128,20 @@ cdef Py_ssize_t merge_collected(const Job* job, Py_ssize_t row, int threads, con
         if c.collected < 0:
             return -1
         above[0] = max(above[0], c.collected_bar)
-        n = append_words(to, n, c.collected_ids, c.collected_values, c.collected_own, c.collected)
+    for rank in range(threads):
+        c = &job.choice.rows[rank * (job.picked - job.written) + row]
+        n += job.machine.kernels.keep_above(c.collected_values, c.collected_own, c.collected_ids, c.collected, above[0],
+                                            to.values + n, to.own + n, to.ids + n)
     return n
 
 
-cdef RowChoice collecting(const RowChoice* row, const WordList* to) noexcept nogil:
-    # Return a choice that changes the logits as another one does, and collects all words but those with -inf.
-    cdef RowChoice c = row[0]
+cdef void collect_all(const RowChoice* row, const WordList* to, RowChoice* c) noexcept nogil:
+    # Make a choice that changes the logits as another one does, and collects all words but those with -inf.
+    c[0] = row[0]
     c.plain, c.k, c.givens, c.next_added = False, 0, 0, 0
     c.most, c.many, c.collected, c.collected_bar, c.highest = 1, 0x7fffffff, 0, -INFINITY, INFINITY
     c.collected_ids, c.collected_values, c.collected_own = to.ids, to.values, to.own
-    return c
+    c.shared_bar = &c.collected_bar     # no other thread has one
 
 
 cdef void draw_from(const Job* job, const Line* line, const WordList* words, Py_ssize_t n,
@@ -152,17 +155,16 @@ cdef void draw_from(const Job* job, const Line* line, const WordList* words, Py_
 cdef void draw_of_best(const Job* job, const Line* line, const WordList* words, Py_ssize_t n,
                        float* powers) noexcept nogil:
     # Draw from the top_k words.
-    cdef const KernelTable* kernels = job.machine.kernels
     cdef float highest = largest_of(words.values, n)
     cdef double total = 0
     cdef Py_ssize_t i
     if highest == INFINITY:
         n = 0
-    n = keep_likely(kernels, words, n, highest, line.scale, -1, -INFINITY, True, -INFINITY, powers)
+    job.machine.kernels.powers(words.values, n, highest, line.scale, powers)
     for i in range(n):
         total += powers[i]
-    n = keep_likely(kernels, words, n, highest, line.scale, line.top_p * total if line.top_p < 1 else -1,
-                    -INFINITY, True, highest + line.depth_of_min_p, powers)
+    keep_likely(words, n, highest, line.scale, line.top_p * total if line.top_p < 1 else -1, -INFINITY, True,
+                highest + line.depth_of_min_p, powers)
     draw_from(job, line, words, n, powers)
 
 
@@ -173,25 +175,24 @@ cdef void draw_of_likely(const Job* job, const Instruction* op, const Operands* 
     cdef const RowChoice* c = &job.choice.rows[row]
     cdef RowChoice again
     cdef Py_ssize_t parts = parts_of(op.width), n, part
-    cdef double share = 0, total = 0, limit = -1
     cdef float highest = largest_of(c.maximum, parts), least = highest + line.depth_of_min_p, above = 0
-    cdef bint complete
-    if draw_part(kernels, c.maximum, c.sum, parts, c.scale, 0, &share, &total) < 0:
+    cdef double before, limit = -1, total = add_parts(kernels, c.maximum, c.sum, parts, c.scale, highest, INFINITY,
+                                                      &part, &before)
+    if not 0 < total < INFINITY:
         draw_from(job, line, words, 0, powers)
         return
     if line.top_p < 1:
         limit = line.top_p * total
-    # Words below the bar of min_p are not kept, so that it does not matter whether the others reach the limit.
-    complete = limit < 0 or c.depth_of_min_p >= c.depth_of_top_p + c.temperature * log(total)
     n = merge_collected(job, row, threads, words, &above)
     if n >= 0:
-        n = keep_likely(kernels, words, n, highest, c.scale, limit, above, complete, least, powers)
-    if n < 0:
-        again = collecting(c, words)
+        n = trim(kernels, words, n, highest, c.scale, limit, above, powers)
+    # Where min_p keeps no words but those that were collected, it does not matter whether these reach the limit.
+    if n < 0 or not keep_likely(words, n, highest, c.scale, limit, above, above < least, least, powers):
+        collect_all(c, words, &again)
         for part in range(parts):
             collect_again(job, op, a, &again, scratch, row, part)
-        n = keep_likely(kernels, words, again.collected, highest, c.scale, limit, -INFINITY, True, least,
-                        powers)
+        n = trim(kernels, words, again.collected, highest, c.scale, limit, -INFINITY, powers)
+        keep_likely(words, n, highest, c.scale, limit, -INFINITY, True, least, powers)
     draw_from(job, line, words, n, powers)
 
 
@@ -201,18 +202,17 @@ cdef void draw_of_all(const Job* job, const Instruction* op, const Operands* a, 
     cdef const KernelTable* kernels = job.machine.kernels
     cdef const RowChoice* c = &job.choice.rows[row]
     cdef RowChoice again
-    cdef Py_ssize_t parts = parts_of(op.width), i, n, part
+    cdef Py_ssize_t parts = parts_of(op.width), i, part
     cdef double share = 0, total = 0
     for i in range(line.drawn_at, line.drawn_at + line.drawn):
         part = draw_part(kernels, c.maximum, c.sum, parts, c.scale, job.choice.numbers[i], &share, &total)
         if part < 0:
             put_word(&job.choice.drawn, i, words, -1)
             continue
-        again = collecting(c, words)
+        collect_all(c, words, &again)
         collect_again(job, op, a, &again, scratch, row, part)
-        n = keep_likely(kernels, words, again.collected, c.maximum[part], c.scale, -1, -INFINITY, True, -INFINITY,
-                        powers)
-        put_word(&job.choice.drawn, i, words, draw(powers, n, share))
+        kernels.powers(words.values, again.collected, c.maximum[part], c.scale, powers)
+        put_word(&job.choice.drawn, i, words, draw(powers, again.collected, share))
 
 
 cdef void finish_row(const Job* job, const Instruction* op, const Operands* a, Py_ssize_t row, const Team* team,
@@ -225,7 +225,7 @@ cdef void finish_row(const Job* job, const Instruction* op, const Operands* a, P
     cdef float* powers = choice.powers + place
     cdef WordList words
     words.ids, words.values = choice.merged.ids + place, choice.merged.values + place
-    words.own = choice.merged.own + place
+    words.own = words.values if c.own == c.values else choice.merged.own + place
     if line.best:
         n = merge_best(job, choice.rows, row, line.best, team.size, &words)
         sort_best(words.values, words.own, words.ids, n)

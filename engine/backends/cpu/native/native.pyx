@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The native part of the CPU backends, on any CPU: the interpreter of programs, single operations, CPU features."""
 
-from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 from libc.float cimport FLT_MAX, FLT_MIN
 from libc.math cimport INFINITY, M_LOG2E, isfinite, log
 from libc.string cimport memcpy, memset
@@ -16,7 +16,8 @@ import os
 
 import numpy as np
 
-from engine.base.errors import EngineError
+from engine.base.errors import BackendUnavailable, EngineError
+from engine.base.install import build_command
 
 ctypedef int (*Look)(void* arg) noexcept nogil     # asked every 50 ms; not 0: stop waiting for other calls (pool.h)
 

@@ -173,7 +173,7 @@ cdef struct RowChoice:
     int count
     float bar                   # a logit that is not above it is not among the k best
     float* values               # [2k + PART], or [1] if k is 1: changed logits
-    float* own                  # the model's own, which may be `values` if nothing is changed
+    float* own                  # the model's own; `values` if nothing is changed
     int* ids
     const unsigned int* seen    # the tokens that have a penalty; NULL: none
     float penalty
@@ -198,10 +198,11 @@ cdef struct RowChoice:
     int many                    # when there are more, the bar is raised
     int collected               # how many there are; -1: they were too many
     float collected_bar         # only logits above it are collected
+    float* shared_bar           # the highest bar of all threads that they know of; read and written without a lock
     float highest               # the largest changed logit so far
     Py_ssize_t first_part       # the thread's first part
     float* collected_values
-    float* collected_own
+    float* collected_own        # `collected_values` if nothing is changed
     int* collected_ids
 
 cdef struct Rotary:
@@ -336,6 +337,12 @@ cdef struct KernelTable:
                         float* out) noexcept nogil
     # out = 2^((x - maximum) scale) of n numbers, none of which is larger than the maximum.
     void (*powers)(const float* x, Py_ssize_t n, float maximum, float scale, float* out) noexcept nogil
+    # Copy the words above a bar, in their order, and return how many; own and to_own may be values and to_values. They
+    # may be copied to where they are. Up to 15 numbers behind the last one may change.
+    Py_ssize_t (*keep_above)(const float* values, const float* own, const int* ids, Py_ssize_t n, float bar,
+                             float* to_values, float* to_own, int* to_ids) noexcept nogil
+    # Return about the sum of the powers of the words above a bar, each of which is rounded to float32.
+    float (*sum_above)(const float* values, const float* powers, Py_ssize_t n, float bar) noexcept nogil
     # maximum[N] = the larger of itself and the largest number of each column of a[M,K] w[N,K]^T + bias, for panels
     # [panel, last) of FMA_PRODUCT; the activation is not applied. NaN becomes the maximum. ahead: the rows of the
     # next call, to be prefetched, or NULL; nothing is read there.

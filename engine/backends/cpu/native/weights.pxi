@@ -1,6 +1,6 @@
 # Weights as the kernels take them: C structs, and the arrays that keep their memory alive.
 
-from engine.backends.cpu.native.layout import PRODUCT_PLACES, STORAGE
+from engine.backends.cpu.native.layout import PRODUCT_PLACES, STORAGE, TABLE_NAME
 from engine.model.precision import FORMATS
 
 cdef class Kernels

@@ -57,6 +57,31 @@ INLINE unsigned v_bits_of(vf mask) {
 #endif
 INLINE int first_bit(unsigned bits) { return __builtin_ctz(bits); }
 
+/* v_store_set: store the lanes whose bit is set, one after the other, and return how many. x_store_set: the same of the
+ * integers first, first + 1, ... Either may write VL numbers. */
+#ifndef ENGINE_COMPRESS
+INLINE int v_store_set(float *p, vf x, unsigned bits) {
+    float lane[VL];
+    int count = 0;
+    if (bits) v_store(lane, x);
+    for (; bits; bits &= bits - 1) p[count++] = lane[first_bit(bits)];
+    return count;
+}
+INLINE int x_store_set(int32_t *p, int32_t first, unsigned bits) {
+    int count = 0;
+    for (; bits; bits &= bits - 1) p[count++] = first + first_bit(bits);
+    return count;
+}
+#endif
+
+/* Load and store a number that threads share without a lock: each sees an older or a newer one. */
+INLINE float load_shared(const float *p) {
+    float x;
+    __atomic_load(p, &x, __ATOMIC_RELAXED);
+    return x;
+}
+INLINE void store_shared(float *p, float x) { __atomic_store(p, &x, __ATOMIC_RELAXED); }
+
 /* Return 0, 1, 2, ... */
 INLINE vf v_iota(void) {
     float lane[VL];

@@ -54,6 +54,10 @@ cdef extern from "simd/simd.h" nogil:
     vf v_mask_of(unsigned int bits)  # ones in lane i where bit i is set; v_bits_of returns the bits of a mask
     unsigned int v_bits_of(vf mask)
     int first_bit(unsigned int bits)  # the place of the lowest bit that is set; one is
+    int v_store_set(float* p, vf x, unsigned int bits)  # the lanes whose bit is set; how many; VL numbers may change
+    int x_store_set(int* p, int first, unsigned int bits)  # the same of first, first + 1, ...
+    float load_shared(const float* p)  # a number that threads share without a lock
+    void store_shared(float* p, float x)
     vf v_load_int8(const signed char* p, int n)
     vf v_load_bfloat16(const unsigned short* p, int n)
     vf v_load_half(const unsigned short* p, int second)  # of VL pairs of bfloat16 numbers

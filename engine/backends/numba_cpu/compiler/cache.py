@@ -1,7 +1,7 @@
 """Store machine code on disk: one file per kernel, in a folder whose name identifies everything the code depends on.
 
     ENGINE_CACHE_DIR, or $XDG_CACHE_HOME/encoder-engine/numba, or ~/.cache/encoder-engine/numba
-        <hash of these sources, the versions of Numba, LLVM and Python, the CPU and its features>/
+        <hash of these sources, the kernel table, the versions of Numba, LLVM and Python, the CPU and its features>/
             linear.code             SHA-256 of the rest of the file, which is Numba's own pickle of the machine code
 
 A user who can write to the folder can run code in this process, as with Numba's own cache. A kernel whose file is
@@ -26,6 +26,7 @@ import numba
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from ...cpu.native.layout import TABLE_NAME
 from ..target import CPU, FEATURES, TRIPLE
 
 DIGEST = hashlib.sha256().digest_size
@@ -48,7 +49,8 @@ def generator_version(sources: Path = Path(__file__).parents[1]) -> str:
     digest = hashlib.sha256()
     for source in sorted(sources.rglob("*.py")):
         digest.update(source.read_bytes())
-    for part in (numba.__version__, llvmlite.__version__, platform.python_version(), TRIPLE, CPU, FEATURES):
+    versions = numba.__version__, llvmlite.__version__, platform.python_version()
+    for part in (TABLE_NAME.decode(), *versions, TRIPLE, CPU, FEATURES):
         digest.update(f"\0{part}".encode())
     return digest.hexdigest()[:32]
 

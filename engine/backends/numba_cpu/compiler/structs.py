@@ -140,3 +140,11 @@ class Unpacked(NamedTuple):
     queries: Floats         # [QUERIES][d]
     sums: Floats            # [QUERIES][E + 2]: the context, the maximum and the sum of each query
     finite: Bytes           # 1 if all values of the range are finite, 0 if not, 2 if not checked yet
+
+
+class Before(NamedTuple):
+    """Which of a part's logits were changed, in the order of the changes, and what they were before; see choose.pxi."""
+
+    places: Ints        # [2 * PART]
+    values: Floats
+    own: Floats         # [PART], scratch space for the logits without the changes

@@ -12,9 +12,10 @@ from ...cpu.native.layout import ENUMS, structures
 from ..compiler.bits import first_bit, rank_of, v_bits_of, v_mask_of, with_rank
 from ..compiler.compiling import helper, inline
 from ..compiler.pointers import on_stack
-from ..compiler.structs import Bytes, Float, Floats, Ints, RowChoice, Size, Vector, Words, as_row_choice
+from ..compiler.structs import Before, Bytes, Float, Floats, Ints, RowChoice, Size, Vector, Words, as_row_choice
 from ..compiler.vector import (
     v_add,
+    v_and,
     v_equal,
     v_fma,
     v_largest,
@@ -26,6 +27,7 @@ from ..compiler.vector import (
     v_set1,
     v_storen,
     v_sub,
+    v_sum,
 )
 from ..target import VL
 from .elementwise import natural_logarithm, v_exp2
@@ -39,7 +41,8 @@ PART = ENUMS[""]["PART"]
 ROW_BYTES = ctypes.sizeof(structures()["RowChoice"])
 ALL = 0xFFFFFFFF
 logits_before = on_stack(types.float32, PART)
-one_power = on_stack(types.float32, 1)
+changed_places = on_stack(types.int32, 2 * PART)        # a penalty and an addend for each
+changed_values = on_stack(types.float32, 2 * PART)
 
 
 @inline
@@ -99,9 +102,9 @@ def copy(x: Floats, n: Size, to: Floats) -> None:
 
 
 @helper
-def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, own: Floats, highest: Float) -> Any:
-    """Change single logits [n] in place; return whether any was, with all as before in own, and the largest."""
-    changed, lost = False, False
+def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, before: Before, highest: Float) -> Any:
+    """Change single logits [n] in place; return how many changes went to before, and the largest logit."""
+    count, lost = 0, False
     if c.seen:
         for word in range((n + 31) // 32):
             bits = np.int64(c.seen[id // 32 + word])
@@ -110,25 +113,34 @@ def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, own: Floats, highe
                 bits &= bits - 1
                 if i >= n:
                     break
-                if not changed:
-                    copy(x, n, own)
-                    changed = True
+                before.places[count], before.values[count] = np.int32(i), x[i]
+                count += 1
                 lost |= x[i] >= highest
                 x[i] = penalized(x[i], c.penalty)
                 highest = x[i] if x[i] > highest else highest
     while c.next_added < c.additions and c.added[c.next_added] < id + n:
         i = c.added[c.next_added] - id
         if i >= 0:
-            if not changed:
-                copy(x, n, own)
-                changed = True
+            before.places[count], before.values[count] = np.int32(i), x[i]
+            count += 1
             lost |= x[i] >= highest
             x[i] = with_addend(x[i], c.addends[c.next_added])
             highest = x[i] if x[i] > highest else highest
         c.next_added += 1
     if lost:
         highest = largest(x, n, LOWEST)
-    return changed, highest
+    return count, highest
+
+
+@inline
+def own_logits(before: Before, count: int, x: Floats, n: Size, own: Floats) -> Floats:
+    """Return the model's own logits [n]: x, or a copy without the changes."""
+    if count == 0:
+        return x
+    copy(x, n, own)
+    for i in range(count - 1, -1, -1):      # what was changed twice ends as it was first
+        own[before.places[i]] = before.values[i]
+    return own
 
 
 @inline
@@ -151,7 +163,10 @@ def count_from(values: Floats, n: Size, least: Float) -> int:
 @helper
 def keep_best(values: Floats, own: Floats, ids: Ints, n: Size, k: Size) -> Float:
     """Move the k largest of n > k values to the front, in their order; return a bar that k of them reach."""
-    low, high, count = rank_of(np.float32(-np.inf)), rank_of(np.float32(np.inf)) + 1, n
+    low, high, count = rank_of(np.float32(np.inf)), rank_of(np.float32(-np.inf)), n
+    for i in range(n):
+        low, high = min(low, rank_of(values[i])), max(high, rank_of(values[i]))
+    high += 1
     while low + 1 < high and count != k:
         middle = (low + high) // 2
         reached = count_from(values, n, with_rank(middle))
@@ -174,7 +189,7 @@ def keep_best(values: Floats, own: Floats, ids: Ints, n: Size, k: Size) -> Float
 
 @inline
 def add_candidate(c: RowChoice, value: Float, own: Float, id: Size) -> None:
-    """Append a candidate for the best; `own` of the row may be its `values`."""
+    """Append a candidate for the best."""
     count = c.count
     c.values[count], c.own[count], c.ids[count] = value, own, np.int32(id)
     c.count = count + 1
@@ -202,6 +217,21 @@ def choose_one(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size,
 
 
 @helper
+def append_above(restricted: bool, bar: Float, x: Floats, own: Floats, id: Size, n: Size, allowed: Words,
+                 values: Floats, owns: Floats, ids: Ints) -> int:
+    """Append the logits [n] above the bar to lists, and return how many; owns may be values if nothing is changed."""
+    count = 0
+    for i in range(0, n, VL):
+        bits = v_bits_of(v_less(v_set1(bar), logits_at(restricted, x, i, n, allowed)))
+        while bits:
+            j = i + first_bit(bits)
+            bits &= bits - 1
+            values[count], owns[count], ids[count] = x[j], own[j], np.int32(id + j)
+            count += 1
+    return count
+
+
+@helper
 def add_candidates(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size, n: Size, allowed: Words) -> None:
     """Append the logits above the bar; while there are not k, all that are not NaN."""
     if c.count < c.k:
@@ -211,12 +241,9 @@ def add_candidates(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: S
             elif x[i] == x[i]:
                 add_candidate(c, x[i], own[i], id + i)
     else:
-        for i in range(0, n, VL):
-            bits = v_bits_of(v_less(v_set1(c.bar), logits_at(restricted, x, i, n, allowed)))
-            while bits:
-                j = i + first_bit(bits)
-                bits &= bits - 1
-                add_candidate(c, x[j], own[j], id + j)
+        count = c.count
+        c.count = count + append_above(restricted, c.bar, x, own, id, n, allowed, c.values + count, c.own + count,
+                                       c.ids + count)
     if c.count > 2 * c.k:
         c.bar = keep_best(c.values, c.own, c.ids, c.count, c.k)
         c.count = c.k
@@ -248,94 +275,127 @@ sum_of_scaled_powers = sum_of(_add_scaled_power)
 
 
 @helper
-def raise_bar(c: RowChoice, part: Size) -> None:
-    """Take the sum of the powers of all parts up to this one into account, and drop the words not above the bar."""
-    total, power = np.float32(0.0), one_power()
-    for i in range(c.first_part, part + 1):
-        v_storen(power, scaled_power(entries(c.maximum + i, 1), v_set1(c.highest), v_set1(c.scale)), 1)
-        total += power[0] * c.sum[i]
-    bar = np.float32(c.highest + c.depth_of_top_p + c.temperature * natural_logarithm(total))
-    c.collected_bar = max(bar, c.collected_bar)
+def copy_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_values: Floats, to_own: Floats,
+               to_ids: Ints) -> int:
+    """Copy the words above a bar, in their order; return how many."""
     kept = 0
-    for i in range(c.collected):
-        if c.collected_values[i] > c.collected_bar:
-            c.collected_values[kept], c.collected_own[kept] = c.collected_values[i], c.collected_own[i]
-            c.collected_ids[kept] = c.collected_ids[i]
+    for i in range(n):
+        if values[i] > bar:
+            to_values[kept], to_own[kept], to_ids[kept] = values[i], own[i], ids[i]
             kept += 1
-    c.collected = kept if kept <= c.most // 4 * 3 else -1
-    c.many = min(c.most, max(c.many, 2 * kept))
+    return kept
+
+
+def keep_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_values: Floats, to_own: Floats,
+               to_ids: Ints) -> Size:
+    """Copy the words above a bar, in their order; return how many."""
+    return copy_above(values, own, ids, n, bar, to_values, to_own, to_ids)
+
+
+def sum_above(values: Floats, powers: Floats, n: Size, bar: Float) -> Float:
+    """Return about the sum of the powers of the words above a bar."""
+    sum = v_set1(0.0)
+    for i in range(0, n, VL):
+        above = v_less(v_set1(bar), entries(values + i, min(n - i, VL)))
+        sum = v_add(sum, v_and(above, v_loadn(powers + i, min(n - i, VL))))
+    return v_sum(sum)
+
+
+@inline
+def _add_scaled_part(sum: Vector, maxima: Floats, i: Size, n: Size, other: Any) -> Vector:
+    """Add the sums of some parts of a row, scaled from their own maxima to the row's. other: (sums, highest, scale)."""
+    sums, highest, scale = other
+    if n > 0:
+        return v_fma(scaled_power(entries(maxima + i, min(n, VL)), highest, scale), v_loadn(sums + i, min(n, VL)), sum)
+    return sum
+
+
+_sum_of_scaled_parts = sum_of(_add_scaled_part)
 
 
 @helper
-def collect_likely(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size, n: Size, highest: Float,
-                   allowed: Words) -> None:
+def raise_bar(c: RowChoice, part: Size) -> None:
+    """Raise the bar by the sum of the powers of all parts up to this one; if there is no room, drop the words below."""
+    first = c.first_part
+    total = _sum_of_scaled_parts(c.maximum + first, part + 1 - first,
+                                 (c.sum + first, v_set1(c.highest), v_set1(c.scale)))
+    bar = np.float32(c.highest + c.depth_of_top_p + c.temperature * natural_logarithm(total))
+    c.collected_bar = max(bar, c.collected_bar)
+    if c.collected > c.most:
+        kept = copy_above(c.collected_values, c.collected_own, c.collected_ids, c.collected, c.collected_bar,
+                          c.collected_values, c.collected_own, c.collected_ids)
+        c.collected = kept if kept <= c.most // 4 * 3 else -1
+    c.many = min(c.most, 2 * c.collected)
+
+
+@helper
+def collect_likely(restricted: bool, c: RowChoice, x: Floats, before: Before, count: int, id: Size, n: Size,
+                   highest: Float, allowed: Words) -> None:
     """Collect the words that may be likely enough for top_p and min_p."""
+    bar = c.collected_bar
     if highest > c.highest:
         c.highest = highest
-        bar = max(np.float32(highest + c.depth_of_top_p), just_below(np.float32(highest + c.depth_of_min_p)))
-        c.collected_bar = max(bar, c.collected_bar)
-    if not highest > c.collected_bar:
+        bar = max(max(np.float32(highest + c.depth_of_top_p), just_below(np.float32(highest + c.depth_of_min_p))), bar)
+    shared = c.shared_bar[0]        # other threads may change it at any time
+    if shared < bar:
+        c.shared_bar[0] = bar
+    bar = max(bar, shared)
+    c.collected_bar = bar
+    if not highest > bar:
         return
     place = c.collected
-    for i in range(0, n, VL):
-        bits = v_bits_of(v_less(v_set1(c.collected_bar), logits_at(restricted, x, i, n, allowed)))
-        while bits:
-            j = i + first_bit(bits)
-            bits &= bits - 1
-            c.collected_values[place], c.collected_own[place], c.collected_ids[place] = x[j], own[j], np.int32(id + j)
-            place += 1
-    c.collected = place
-    if place > c.many:
+    own = own_logits(before, count, x, n, before.own)
+    c.collected = place + append_above(restricted, bar, x, own, id, n, allowed, c.collected_values + place,
+                                       c.collected_own + place, c.collected_ids + place)
+    if c.collected > c.many:
         raise_bar(c, id // PART)
 
 
 @inline
-def choose_from(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size, n: Size, highest: Float, sum: Float,
-                allowed: Words) -> None:
+def choose_from(restricted: bool, c: RowChoice, x: Floats, before: Before, count: int, id: Size, n: Size,
+                highest: Float, sum: Float, allowed: Words) -> None:
     """Choose from changed logits. sum: of the powers for log_sum_exp, if these are the model's own; otherwise 0."""
     if restricted:
         highest = largest_of(x, n, allowed)
     if c.k == 1:
         if highest > c.bar:
-            choose_one(restricted, c, x, own, id, n, highest, allowed)
+            choose_one(restricted, c, x, own_logits(before, count, x, n, before.own), id, n, highest, allowed)
     elif c.k and (c.count < c.k or highest > c.bar):
-        add_candidates(restricted, c, x, own, id, n, allowed)
+        add_candidates(restricted, c, x, own_logits(before, count, x, n, before.own), id, n, allowed)
     if c.scale != 0:
         c.maximum[id // PART] = highest
         if restricted or sum == 0 or c.scale != LOG2_E:
             sum = sum_of_scaled_powers(x, n, (restricted, allowed, v_set1(highest), v_set1(c.scale)))
         c.sum[id // PART] = sum
         if c.most and c.collected >= 0:
-            collect_likely(restricted, c, x, own, id, n, highest, allowed)
+            collect_likely(restricted, c, x, before, count, id, n, highest, allowed)
 
 
 @inline
-def choose_changed(c: RowChoice, x: Floats, before: Floats, id: Size, n: Size, highest: Float, total: Float) -> None:
+def choose_changed(c: RowChoice, x: Floats, before: Before, id: Size, n: Size, highest: Float, total: Float) -> None:
     """Choose what a row wants that wants more than the best one, or whose logits are changed."""
     for i in range(c.givens):
         if id <= c.given[i] < id + n:
             c.given_logits[i] = x[c.given[i] - id]
-    own = x
-    changed, highest = change_logits(c, x, id, n, before, highest)
-    if changed:
-        own, total = before, np.float32(0)  # type: ignore[assignment]
-    choose_from(is_restricted(c, id, n), c, x, own, id, n, highest, total, c.allowed + id // 32)
+    count, highest = change_logits(c, x, id, n, before, highest)
+    if count:
+        total = np.float32(0)  # type: ignore[assignment]
+    choose_from(is_restricted(c, id, n), c, x, before, count, id, n, highest, total, c.allowed + id // 32)
 
 
 def choose(rows: Bytes, logits: Floats, logits_stride: Size, M: Size, id: Size, n: Size, maximum: Floats, sum: Floats,
            stride: Size) -> None:
     """Choose from M rows of logits of ids [id, id + n); store their maxima and sums. rows: a RowChoice for each."""
-    before = logits_before()
+    before = Before(changed_places(), changed_values(), logits_before())
     for row in range(M):
         x, c = logits + row * logits_stride, as_row_choice(rows + row * ROW_BYTES)
         highest = largest(x, n, LOWEST)
         total = sum_of_powers(x, n, v_set1(highest))
         maximum[row * stride], sum[row * stride] = highest, total
-        if c.plain:         # as in greedy search
-            if highest > c.bar:
-                choose_one(False, c, x, x, id, n, highest, c.allowed)
-        else:
+        if not c.plain:
             choose_changed(c, x, before, id, n, highest, total)
+        elif highest > c.bar:       # as in greedy search
+            choose_one(False, c, x, x, id, n, highest, c.allowed)
 
 
 @inline
