@@ -89,11 +89,13 @@ adapters: $(INSTALLED) $(FOLDER) $(SPLADE)  ## Test the adapters beside their fr
 		-o asyncio_default_fixture_loop_scope=function tests/adapters
 
 # In an environment of its own, because the clients bring hundreds of packages.
-clients: $(INSTALLED)  ## Ask a server with the clients of OpenAI, Cohere, LiteLLM, LangChain, LlamaIndex and curl
+clients: $(INSTALLED) $(SMOLLM2) $(SPEECH) $(RECORDINGS)  ## Ask a server with the clients of OpenAI, Cohere, LiteLLM, LangChain, LlamaIndex, lm-evaluation-harness and curl
 	$(PYTHON) -m venv build/clients
 	build/clients/bin/pip install -q --upgrade $(BUILD_REQUIRES) -r tests/server/requirements.txt
-	ENGINE_BUILD_ISA=none build/clients/bin/pip install -q --no-build-isolation -e '.[server]'
+	ENGINE_BUILD_ISA=none build/clients/bin/pip install -q --no-build-isolation -e '.[chat,server]'
 	build/clients/bin/python -m pytest -rs tests/server/test_clients.py
+	build/clients/bin/python -m pytest -rs -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
+		tests/server/test_text_clients.py
 
 demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Compile the fastest kernels, and embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
 	@echo "Running examples/demo.py."
@@ -107,9 +109,10 @@ demo-chat: $(CHAT_INSTALLED) $(if $(MODEL),,$(SMOLLM2))  ## Talk with SmolLM2-13
 
 SERVED := http://127.0.0.1:8080
 POSTED = curl -sS --fail-with-body -H 'content-type: application/json' $(SERVED)
-demo-serve: $(SERVER_INSTALLED) $(FOLDER)  ## Serve all-MiniLM-L6-v2, or MODEL=path, and ask it three questions with curl
+SERVED_MODELS := $(FOLDER) $(SMOLLM2)/SmolLM2-135M-Instruct.Q4_1.gguf --served-model-name demo --served-model-name chat
+demo-serve: $(SERVER_INSTALLED) $(if $(MODEL),,$(FOLDER) $(SMOLLM2))  ## Serve all-MiniLM-L6-v2 and SmolLM2, or MODEL=path, and ask them with curl
 	@mkdir -p build
-	@$(BIN)/engine serve $(or $(MODEL),$(FOLDER)) --served-model-name demo 2>build/demo-serve.log & server=$$!; \
+	@$(BIN)/engine serve $(if $(MODEL),$(MODEL) --served-model-name demo,$(SERVED_MODELS)) 2>build/demo-serve.log & server=$$!; \
 		trap 'kill $$server; wait $$server' EXIT; \
 		for i in $$(seq 100); do curl -sf $(SERVED)/health && break; sleep 0.3; done; \
 		echo "A vector, in OpenAI's form:"; \
@@ -117,7 +120,9 @@ demo-serve: $(SERVER_INSTALLED) $(FOLDER)  ## Serve all-MiniLM-L6-v2, or MODEL=p
 		echo "How near two sentences are to one, in the form of text-embeddings-inference:"; \
 		$(POSTED)/similarity -d '{"inputs": {"source_sentence": "A kitten sleeps.", "sentences": ["A cat is napping.", "Interest rates rose."]}}' && echo; \
 		echo "The tokens of a sentence:"; \
-		$(POSTED)/tokenize -d '{"inputs": "A kitten sleeps."}' && echo
+		$(POSTED)/tokenize -d '{"model": "demo", "inputs": "A kitten sleeps."}' && echo; \
+		$(if $(MODEL),true,echo "An answer of SmolLM2, in OpenAI's form:"; \
+		$(POSTED)/v1/chat/completions -d '{"model": "chat", "messages": [{"role": "user", "content": "What does a kitten do all day?"}], "max_tokens": 60, "temperature": 0.2, "seed": 1}' && echo)
 
 TEXT ?= A kitten sleeps.
 demo-translate: $(DEMO_INSTALLED)  ## Translate TEXT="..." with MODEL=path, a folder such as that of opus-mt-en-de

@@ -10,8 +10,7 @@ import sys
 import engine
 
 
-def main() -> None:
-    path, *texts = sys.argv[1:]
+def main(path: str, *texts: str) -> None:
     generator = engine.Generator.load(path, precision="int8")
     results = generator.generate(texts, stop=["\n", "."], include_stop=True, max_new_tokens=40)
     for text, result in zip(texts, results, strict=True):
@@ -19,4 +18,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -42,7 +42,7 @@ OTHERS = {
     "cli/embed.py methods/columns.py": "jobs/test_embed.py",
     "cli/fetch.py": "loading/test_hub.py",
     "cli/serve.py": "server/test_stop.py",
-    "cli/subtitles.py cli/transcribe.py": "speech/test_recordings.py interface/test_transcriber.py",
+    "cli/transcribe.py": "speech/test_recordings.py interface/test_transcriber.py",
     "encoding/maxsim.py loading/late.py model/late_config.py": "heads/test_late.py",
     "families/heads.py interface/head_methods.py loading/head_tokens.py model/head.py weights/head.py": "heads",
     "files/claims.py": "server/test_http.py jobs/test_embed.py",
@@ -55,7 +55,7 @@ OTHERS = {
     "loading/logit_score.py": "interface/test_reranker.py",
     "loading/modules.py loading/router.py loading/static.py": "heads/test_modules.py weights/test_modules.py",
     "methods/chat.py": "chat/test_methods.py",
-    "methods/generate.py methods/inputs.py methods/score.py":
+    "methods/inputs.py methods/score.py":
         "interface/test_generator.py interface/test_lengths.py interface/test_session.py",
     "methods/transcribe.py": "interface/test_transcriber.py speech/test_recordings.py",
     "methods/translate.py": "text/test_language_tokenizers.py interface/test_generator.py",

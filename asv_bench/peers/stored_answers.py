@@ -9,7 +9,8 @@ from engine import Engine
 from engine.server.app import Served
 from engine.server.keys import ApiKeys
 from engine.server.metrics import Metrics
-from engine.server.service import Answer, Service, Times
+from engine.server.requests import Answer, Times
+from engine.server.service import Service
 from engine.server.settings import Settings
 from engine.server.start import bind, run
 
@@ -30,4 +31,4 @@ if __name__ == "__main__":
     settings = Settings(port=int(sys.argv[1]))
     service = Stored(Engine.load(sys.argv[2], threads=1))
     with bind(settings) as listener:
-        run(Served(service, settings, ApiKeys([]), Metrics(service, {})), listener)
+        run(Served(service, settings, ApiKeys([]), Metrics([service], [{}])), listener)

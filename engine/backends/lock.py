@@ -48,20 +48,21 @@ class TornMark:
     """
 
     def __init__(self) -> None:
-        self._torn = False
+        self.torn = False
+        """Whether something runs, or was torn."""
 
     def run(self, work: Callable[[], _Result], repair: Callable[[], object]) -> _Result:
         """Return the result of a function. Before it, repair what is torn, which an exception of both leaves behind."""
-        torn, self._torn = self._torn, True
+        torn, self.torn = self.torn, True
         if torn:
             repair()
         result = work()
-        self._torn = False
+        self.torn = False
         return result
 
 
 class PlainTurn:
-    """As `TurnLock`, for backends that need no compiled modules; an interrupt at a wrong moment leaves it locked."""
+    """The right to use a plan's memory, without compiled modules; an interrupt at a wrong moment leaves it locked."""
 
     def __init__(self) -> None:
         self._lock, self._process, self._holder = threading.Lock(), os.getpid(), 0
@@ -89,5 +90,5 @@ class PlainTurn:
                 lock.release()
 
     def take_if_free(self) -> AbstractContextManager[bool]:
-        """As `take`, without waiting."""
+        """Have the turn inside of a `with` statement if it is free, and yield whether it was; do not wait."""
         return self.take(waits=False)

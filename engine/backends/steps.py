@@ -136,6 +136,7 @@ class CacheStatistics:
     """What a decoder holds at the moment."""
 
     cache_tokens: int
-    """Tokens that the cells in use have room for, 16 each; the reference has no cells, and counts tokens."""
+    """Tokens that the cells in use have room for, 16 each, kept ones included; the reference has no cells, and counts
+    tokens."""
     cache_bytes: int
     """Bytes of the cache, free rows and the keys and values of sources included."""

@@ -99,13 +99,24 @@ LACKED: Mapping[str, Any] = each({
 })
 """Settings of transformers' `generate` that change the results, which the engine does not implement, and the value with
 which they change nothing. None changes nothing for each of them. Files of settings have them, too."""
+WITHOUT_EFFECT = tuple(each({
+    "assistant_confidence_threshold assistant_ensemble_weight assistant_lookbehind cache_config cache_implementation "
+    "compile_config continuous_batching_config disable_compile is_assistant low_memory max_cache_len "
+    "max_matching_ngram_size num_assistant_tokens num_assistant_tokens_schedule output_attentions output_hidden_states "
+    "output_logits output_scores prefill_chunk_size prompt_lookup_num_tokens return_dict_in_generate speculation_type "
+    "target_lookbehind transformers_version use_cache use_mtp": None}))
+"""Settings of transformers' `generate` that say how it computes or what else it returns, but change no token."""
 _STOP = "stop=[...] ends a result at a text; for other conditions, read stream(...) and leave its loop"
 _PROBABILITIES = "logprobs=n gives the log probability of each new token, and the n likeliest in its place"
 _STREAM = "stream(source) yields each token as soon as it is decided"
+_OF_A_SERVICE = "nothing is sent to a service; leave it out"
+_TENSORS = "a request is a text or token ids; leave it out"
 _FORBID = "logit_bias makes tokens more or less likely; bad_words_ids and suppress_tokens forbid them"
 
 _GENERATE: Mapping[str, OtherName] = {
     **{name: instead(LACKS, value) for name, value in LACKED.items()},
+    **{name: instead("it changes no token; leave it out") for name in WITHOUT_EFFECT
+       if name != "output_attentions"},
     **each({
         # The length.
         "max_tokens max_completion_tokens max_decoding_length n_predict": same("max_new_tokens"),
@@ -127,8 +138,15 @@ _GENERATE: Mapping[str, OtherName] = {
         "coverage_penalty": instead(LACKS, 0.0),
         "suppress_sequences": instead("bad_words_ids takes the ids of sequences that must not come", []),
         "disable_unk": instead("suppress_tokens=[id of the unknown token] forbids it", False),
-        "logits_processor": nothing(_FORBID),
-        "prefix_allowed_tokens_fn grammar response_format assistant_model suffix cache_implementation": instead(LACKS),
+        "bad_words": instead("bad_words_ids takes the ids of sequences that must not come, each of them as "
+                             "tokenizer.encode(word, add_special_tokens=False) gives it", []),
+        "allowed_token_ids": instead("suppress_tokens takes the ids of all other tokens"),
+        "logits_processor logits_processors": nothing(_FORBID, []),
+        "prefix_allowed_tokens_fn grammar response_format assistant_model suffix guided_decoding guided_json "
+        "guided_regex guided_choice guided_grammar structured_outputs custom_generate negative_prompt_ids "
+        "negative_prompt_attention_mask assistant_tokenizer lora_request thinking_token_budget repetition_detection":
+            instead(LACKS),
+        "use_beam_search": instead("num_beams above 1 is a beam search", False),
         "tools": instead("chat(messages, tools=[...]) gives them to the template of the model", []),
         # Sampling.
         "sampling_topk": instead("give do_sample=True and top_k", 1),
@@ -136,9 +154,14 @@ _GENERATE: Mapping[str, OtherName] = {
         "sampling_temperature": instead("give do_sample=True and temperature", 1.0),
         "tfs_z": instead(LACKS, 1.0),
         "mirostat_mode": instead(LACKS, 0),
+        "mirostat_tau": instead(LACKS, 5.0),
+        "mirostat_eta": instead(LACKS, 0.1),
         # The inputs.
         "input_ids prompt": same("inputs"),
-        "attention_mask": instead(_PADDING),
+        "attention_mask decoder_attention_mask": instead(_PADDING),
+        "inputs_embeds position_ids token_type_ids encoder_outputs": instead(_TENSORS),
+        "past_key_values": instead("what prompts begin with is read once; leave it out"),
+        "truncate_prompt_tokens": instead("cut the inputs before the call"),
         "decoder_input_ids": instead("prompts=[...] takes the first tokens of each result"),
         "target_prefix": instead("prompts=[...] of generate takes the first tokens of each result"),
         "messages": instead(CHAT),
@@ -146,17 +169,29 @@ _GENERATE: Mapping[str, OtherName] = {
         "tgt_lang": instead("call translate, which takes target_language"),
         # The results.
         "output_scores output_logits return_logits_vocab": instead(_PROBABILITIES, False),
-        "top_logprobs num_logprobs": same("logprobs"),
+        "top_logprobs num_logprobs": same("logprobs", beside=(True,)),
+        "prompt_logprobs": instead("echo=True with logprobs=n gives those of the prompt, too"),
+        "logprob_token_ids": instead("score(inputs, targets) gives the log probabilities of given tokens"),
+        "flat_logprobs": instead(LACKS, False),
+        "detokenize": instead("each result has its ids and its text", True),
+        "skip_special_tokens spaces_between_special_tokens": instead(
+            "tokenizer.decode(result.ids, skip_special_tokens=False) shows special tokens", True),
         "return_scores": instead("each result has its score", False, True),
         "return_dict_in_generate": instead("each result is an object with ids, score and text", True),
         "return_attention": instead("output_attentions=True gives the weights of cross-attention", False),
         "output_hidden_states": nothing("Engine.forward gives the hidden states of an encoder", False),
-        "echo": nothing("a result has the new tokens alone, so put the prompt in front of its text", False),
-        "include_prompt_in_result return_full_text": nothing("a result has the new tokens alone", False),
+        "include_prompt_in_result return_full_text": same("echo"),
         "streamer callback": instead(_STREAM),
         "stream": instead(_STREAM, False),
+        "stream_options": instead(_STREAM),
+        # A service.
+        "model": instead("the object is the model; leave it out"),
+        "user": instead("submit of a session takes owner, and cache_key says whose prompts share what is read"),
+        "extra_headers extra_query extra_body extra_args": instead(_OF_A_SERVICE),
         # How it computes.
-        "generation_config": instead(_AS_ARGUMENTS),
+        "generation_config sampling_params": instead(_AS_ARGUMENTS),
+        "tokenizer": instead("the model has its tokenizer; leave it out"),
+        "use_tqdm": instead("results(inputs) yields each result as soon as it is there", True, False),
         "use_cache": nothing("keys and values are always cached", True),
         "synced_gpus": instead(_CPU, False),
         "batch_size": instead(_BATCHES),
@@ -177,6 +212,8 @@ _SCORE = each({
     "max_input_length": instead("cut the inputs before the call", 0),
 })
 
+_KEYS = each({"prompt_cache_key cache_salt": same("cache_key")})
+"""Those that say whose prompts share what is read."""
 _TEMPLATE = 'template_options={"%s": ...} gives it to the template, if that asks for it'
 _MESSAGES = each({
     "conversation conversations": same("messages"),
@@ -191,7 +228,12 @@ _CHAT: Mapping[str, OtherName] = {
     **_MESSAGES,
     **each({
         "chat_template_kwargs": same("template_options"),
-        "tool_choice": instead("tools are given to the template, and the model decides", "auto", "none"),
+        "tool_choice function_call": instead("tools are given to the template, and the model decides", "auto", "none"),
+        "parallel_tool_calls": instead("tools are given to the template, and the model decides", True),
+        "modalities": instead("an answer is a text", ["text"]),
+        "audio moderation prediction verbosity web_search_options": instead(LACKS),
+        "metadata prompt_cache_options prompt_cache_retention safety_identifier service_tier store":
+            instead(_OF_A_SERVICE),
         "format": instead(LACKS, ""),
         "system": instead('give a first message {"role": "system", "content": ...}'),
         "options": instead("give the settings as arguments, such as temperature=0.5", {}),
@@ -281,18 +323,18 @@ _RANK = each({
 CALLS: dict[str, Mapping[str, OtherName]] = {
     "__init__": {name: row for name, row in LOAD.items() if row.ours not in ("path", "memory")},
     "load": LOAD,
-    "generate": _GENERATE,
-    "results": _GENERATE,
-    "stream": {**_ONE, "stream": instead(_STREAM, True)},
-    "submit": {**_ONE, "stream": instead("the object that submit returns yields the pieces", True, False),
+    "generate": {**_GENERATE, **_KEYS},
+    "results": {**_GENERATE, **_KEYS},
+    "stream": {**_ONE, **_KEYS, "stream": instead(_STREAM, True)},
+    "submit": {**_ONE, **_KEYS, "stream": instead("the object that submit returns yields the pieces", True, False),
                "timeout": instead("deadline=time.monotonic() + seconds ends a request, and result(timeout) a wait"),
                "user": same("owner")},
     "translate": {**_GENERATE, **each({
         "inputs source": same("texts"), "src_lang": same("source_language"), "tgt_lang": same("target_language"),
         "prompt": instead("pass the texts first"), "input_ids": instead("call generate for token ids")})},
     "score": _SCORE,
-    "chat": _CHAT,
-    "stream_chat": {**_CHAT, "stream": instead("stream_chat always yields the answer piece by piece", True)},
+    "chat": {**_CHAT, **_KEYS},
+    "stream_chat": {**_CHAT, **_KEYS, "stream": instead("stream_chat always yields the answer piece by piece", True)},
     "apply_chat_template": {**_MESSAGES, **each({
         "padding truncation": instead(_PADDING, False),
         "max_length": instead("a prompt is never cut"),
@@ -545,7 +587,9 @@ OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
         "--disable-http2": instead("there is only HTTP/1.1", True),
         "--max-num-batched-tokens --batch-size -b -ub --ubatch-size":
             instead("--max-batch-tokens bounds what is computed at a time, in tokens"),
-        "--max-concurrent-requests --max-num-seqs --max-queue -np --parallel":
+        "--max-num-seqs -np --parallel": same("--max-rows"),
+        "--kv-cache-dtype -ctk --cache-type-k": instead("--cache says the precision of the keys and values"),
+        "--max-concurrent-requests --max-queue":
             instead("requests are admitted by their tokens; --max-wait bounds how long the first answer waits"),
         "--max-client-batch-size --max-batch-requests":
             instead("a list of any length is served; --max-body-bytes bounds a request"),
@@ -564,7 +608,13 @@ OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
         "--embedding --embeddings --rerank --reranking --runner":
             instead("the files of the model say what it is for, or --kind does"),
         "--pooling --pooling-method": instead("the files of the model say how its tokens are pooled"),
-        "--max-model-len --ctx-size -c": instead("the files of the model say how long a text may be")}),
+        "--max-model-len --ctx-size -c":
+            instead("the files of the model say how long a text may be, and --cache-tokens bounds the cache of a model "
+                    "that writes texts"),
+        "--chat-template --jinja --chat-template-file":
+            instead("the template is that of the folder: chat_template.jinja, or tokenizer_config.json"),
+        "--reasoning-parser --reasoning-format --enable-reasoning":
+            instead("the template of the model says where its reasoning stands", True)}),
 }
 """What becomes of the options of other programs, by our command; "" is for all. `ours` is an option of the command, or
 `MODEL` or `FILE`; a name that ends with s gives an option that may come several times all texts behind it. These names

@@ -118,10 +118,10 @@ def use_our_names(function: str, arguments: dict[str, Any], parameters: Collecti
             continue
         if row.earlier:
             warn_caller(f"{name} is now called {row.ours}, and the next version drops the old name", FutureWarning)
-        if row.ours in arguments:
-            raise InputError(f"{row.ours} is given twice, the second time by its other name {name}")
-        if value is None and row.values:        # as if it were not given
+        if value is None:       # as if it were not given
             continue
+        if row.ours in arguments and not any(_same_value(arguments[row.ours], known) for known in row.beside):
+            raise InputError(f"{row.ours} is given twice, the second time by its other name {name}")
         found = [ours for theirs, ours in row.values if _same_value(value, theirs)]
         arguments[row.ours] = found[0] if found else value
         renamed[row.ours] = _Renamed(name, value, bool(found))

@@ -48,6 +48,10 @@ class TextTooLong(InputError):
         self.tokens, self.limit, self.place = tokens, limit, place
 
 
+class ContextTooLong(InputError):
+    """A prompt, perhaps with what shall follow it, has more tokens than the model reads."""
+
+
 class CallError(InputError, TypeError):
     """A call has too few or too many arguments."""
 

@@ -22,6 +22,8 @@ class OtherName:
     """The name of the same argument here, which gets the value; None if there is none."""
     values: tuple[tuple[Any, Any], ...] = ()
     """Pairs of a value and the value that means the same for `ours`; every other value stays as it is."""
+    beside: tuple[Any, ...] = (None,)
+    """Values that `ours` may have beside this argument, which says more."""
     earlier: bool = False
     """Whether it is a name of an earlier version of the engine, which gives a `FutureWarning`."""
     advice: str = ""
@@ -30,9 +32,12 @@ class OtherName:
     """For a name without `ours`: the values that ask for nothing that the engine does not do; they are accepted."""
 
 
-def same(ours: str, *values: tuple[Any, Any]) -> OtherName:
-    """Return the row of an argument that has another name here. values: pairs (theirs, ours) that mean the same."""
-    return OtherName(ours, values)
+def same(ours: str, *values: tuple[Any, Any], beside: tuple[Any, ...] = ()) -> OtherName:
+    """Return the row of an argument that has another name here. values: pairs (theirs, ours) that mean the same.
+
+    beside: values of ours, besides None, that say less than this argument, so that both may be given.
+    """
+    return OtherName(ours, values, (None, *beside))
 
 
 def instead(advice: str, *neutral: Any) -> OtherName:

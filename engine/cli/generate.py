@@ -11,6 +11,7 @@ from typing import Any
 
 from ..base.errors import InputError, located
 from ..base.progress import progress
+from ..generation.results import TokenLogprob
 from ..interface.generator import Generator
 from .console import (
     MODEL_OR_GGUF,
@@ -45,8 +46,8 @@ SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "seed": (_seed, "seed of sampling, or random; by default 0"),
 }
 """The settings of a generation that the command line takes, with the type and the help of each."""
-_MORE_SETTINGS = ("do_sample", "stop_strings", "include_stop", "ignore_eos")
-"""The settings whose options take no value, or may come several times."""
+_MORE_SETTINGS = ("do_sample", "stop_strings", "include_stop", "ignore_eos", "logprobs", "echo")
+"""The settings whose options take no value, may come several times, or are not options of each command."""
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
 ESCAPED = re.compile(r"\\([nrt\\])")
 """What --escape reads: a backslash and one of these characters. A backslash before any other one stays as it is."""
@@ -63,7 +64,12 @@ def add_settings(command: argparse.ArgumentParser, text: str) -> None:
                          "line feed, a carriage return, a tab and a backslash; without it they are plain characters")
     add_generation(command)
     command.add_argument("--json", action="store_true", help="write a JSON object for each input, one per line: text, "
-                         "ids, score, finish_reason, and stop_text and seed where there is one")
+                         "ids, score, finish_reason, and stop_text, seed and logprobs where there are some")
+    command.add_argument("--logprobs", type=int, metavar="N", help="with --json, the log probability of each token "
+                         "and the N likeliest tokens in its place, up to 20")
+    if text == "prompt":
+        command.add_argument("--echo", action="store_true", default=None, help="begin each result with its prompt; "
+                             "then --max-new-tokens may be 0")
 
 
 def add_generation(command: argparse.ArgumentParser) -> None:
@@ -79,7 +85,8 @@ def add_generation(command: argparse.ArgumentParser) -> None:
 
 def generation_of(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that the options of `add_generation` give."""
-    return {name: getattr(args, name) for name in (*SETTINGS, *_MORE_SETTINGS) if getattr(args, name) is not None}
+    return {name: getattr(args, name) for name in (*SETTINGS, *_MORE_SETTINGS)
+            if getattr(args, name, None) is not None}
 
 
 def generate(args: argparse.Namespace) -> None:
@@ -90,6 +97,8 @@ def generate(args: argparse.Namespace) -> None:
     if streams and args.output != STDIO:
         raise InputError("--stream writes each token at once, and a file appears when it is complete; leave out "
                          "--output")
+    if args.logprobs is not None and not args.json:
+        raise InputError("--logprobs is written with --json; add --json, or leave --logprobs out")
     check_output(args.output, "lines of text or JSON")
     lines, places = _inputs(args)
     generator = Generator.load(args.model, **run_options(args, "cache", "revision"),
@@ -140,4 +149,10 @@ def _stream(generator: Generator, lines: list[str], places: list[str], settings:
 def _as_json(result: Any) -> str:
     written = {"text": result.text, "ids": result.ids, "score": result.score, "finish_reason": result.finish_reason}
     written |= {name: value for name in ("stop_text", "seed") if (value := getattr(result, name)) is not None}
+    if result.logprobs is not None:
+        written["logprobs"] = [_told(one) | {"top": [*map(_told, one.top)]} for one in result.logprobs]
     return json.dumps(written, ensure_ascii=False)
+
+
+def _told(logprob: TokenLogprob) -> dict[str, Any]:
+    return {"id": logprob.id, "text": logprob.text, "logprob": logprob.logprob}

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from .console import MODEL_OR_GGUF, add_model, add_revision, add_texts, precisio
 from .convert import convert
 from .doctor import add_options as add_doctor
 from .doctor import doctor
-from .embed import add_options as add_embed_options
+from .embed import add_options as add_embed
 from .embed import embed
 from .encode import encode
 from .fetch import fetch
@@ -73,53 +73,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @cache
 def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
-    """Return the parser of the command line, and those of its commands."""
+    """Return the parser of the command line, and those of its commands, in the order of the help."""
     parser = CommandsParser(prog="engine", description="Transformers on CPUs, from exported weights.")
     parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
 
-    _add_convert(commands)
-    _add_fetch(commands)
-    command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
-    add_model(command, MODEL_OR_GGUF, nargs="?")
-    _add_kind(command)
-    command.set_defaults(run=info)
+    def add(name: str, run: Callable[[argparse.Namespace], None], text: str, *options: Callable[[Any], None],
+            description: str | None = None) -> None:
+        """Add a command. text: its line in the list of commands. options: functions that add its options."""
+        command = commands.add_parser(name, help=text, description=description)
+        for add_some in options:
+            add_some(command)
+        command.set_defaults(run=run)
 
-    command = commands.add_parser("doctor", help="show what the report of a bug needs: versions, CPU, threads, extras")
-    add_doctor(command)
-    command.set_defaults(run=doctor)
-
-    _add_encoding(commands)
-
+    files = _add_bits, _add_task, _add_kind, _add_long_context
+    add("convert", convert, "turn a model folder into one .npz file", _add_convert, *files)
+    add("fetch", fetch, "download a model of the Hugging Face hub, and print its path", _add_fetch, *files)
+    add("info", info, "show the backends of this machine and the contents of a model",
+        partial(add_model, holds=MODEL_OR_GGUF, nargs="?"), _add_kind)
+    add("doctor", doctor, "show what the report of a bug needs: versions, CPU, threads, extras", add_doctor)
+    vectors = _add_run_options, partial(_add_precision, auto=True), _add_task
+    add("encode", encode, "compute the vectors of a file's sentences, one per line", _add_encode, *vectors,
+        description="Compute the vectors of the sentences of one file that fits in memory. engine embed serves many or "
+        "large files, and goes on after a stop.")
+    add("embed", embed, "compute the vectors of many files, in parts; a stopped job goes on", add_embed, *vectors,
+        description="Compute the vectors of the rows of many or large files. Each unit of rows becomes one part, whole "
+        "or not at all, so that the same command goes on after a stop. engine encode serves one file that fits in "
+        "memory.")
     for name, text in HEAD_COMMANDS.items():
-        command = commands.add_parser(name, help=text)
-        add_head_options(command, name)
-        _add_run_options(command)
-        _add_precision(command)
-        command.set_defaults(run=run_head)
-
-    _add_generation(commands)
-    command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
-    add_transcription(command)
-    _add_run_options(command)
-    _add_precision(command, cache=True)
-    command.set_defaults(run=transcribe)
-    command = commands.add_parser("serve", help="answer HTTP requests for vectors, ranks, labels and tags",
-                                  description="Answer HTTP requests in the forms of OpenAI, Cohere, Jina, vLLM and "
-                                  "text-embeddings-inference, until the process gets SIGTERM. docs/server.md explains "
-                                  "the routes.")
-    add_serving(command)
-    _add_kind(command)
-    _add_run_options(command)
-    _add_precision(command, auto=True)
-    _add_task(command)
-    command.set_defaults(run=serve)
-    _add_measurements(commands)
+        add(name, run_head, text, partial(add_head_options, name=name), _add_run_options, _add_precision)
+    generating = _add_run_options, partial(_add_precision, cache=True)
+    add("generate", generate, "continue the prompts of a file, or generate from its texts, one per line",
+        partial(add_settings, text="prompt"), *generating, _add_long_context, _add_stream)
+    add("translate", generate, "write what a model with an encoder makes of the texts of a file, one per line",
+        partial(add_settings, text="text"), *generating, _add_languages)
+    add("chat", chat, "talk with a language model: type, or one message a line over a pipe", add_chat, *generating,
+        _add_long_context)
+    add("transcribe", transcribe, "write what recordings say, one line for each", add_transcription, *generating)
+    add("serve", serve, "answer HTTP requests for texts, vectors, ranks, labels and tags", add_serving, _add_kind,
+        _add_run_options, partial(_add_precision, auto=True, cache=True), _add_long_context, _add_task,
+        description="Answer HTTP requests in the forms of OpenAI, Cohere, Jina, vLLM and text-embeddings-inference, "
+        "until the process gets SIGTERM. docs/server.md explains the routes.")
+    add("calibrate", calibrate, "fit a model's probabilities to labelled texts", add_calibrate, _add_kind,
+        _add_run_options, _add_precision)
+    add("bench", bench, "compare a model's speed with the limits of this machine", add_model, _add_run_options,
+        _add_precision, _add_long_context)
+    add("compare", compare, "compare another precision with float32 on your sentences", _add_compare, add_calibration,
+        _add_run_options)
     return parser, commands.choices
 
 
-def _add_convert(commands: Any) -> None:
-    command = commands.add_parser("convert", help="turn a model folder into one .npz file")
+def _add_convert(command: argparse.ArgumentParser) -> None:
     add_model(command, "Hugging Face or sentence-transformers folder", "folder")
     command.add_argument("out", nargs="?", help="file to write, ending in .npz")
     command.add_argument("-o", "--output", metavar="OUT", help="the same")
@@ -135,43 +139,20 @@ def _add_convert(commands: Any) -> None:
                          "them: loading takes milliseconds, and processes share the memory; a CPU with other kernels "
                          "refuses the file, so keep the original. --precision is then also the precision of the "
                          "computation")
-    _add_bits(command)
-    _add_task(command)
-    _add_kind(command)
-    _add_long_context(command)
-    command.set_defaults(run=convert)
 
 
-def _add_generation(commands: Any) -> None:
-    """Add the commands of models that generate texts: generate, translate and chat."""
-    for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
-                       ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
-        command = commands.add_parser(name, help=text)
-        add_settings(command, "prompt" if name == "generate" else "text")
-        _add_run_options(command)
-        _add_precision(command, cache=True)
-        if name == "generate":
-            _add_long_context(command)
-            command.add_argument("--stream", action="store_true", help="write each result token by token")
-        else:
-            for side in ("source", "target"):
-                command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
-                                     "of several languages: the model's own code, such as de_DE, deu_Latn or de")
-        command.set_defaults(run=generate)
-
-    command = commands.add_parser("chat", help="talk with a language model: type, or one message a line over a pipe")
-    add_chat(command)
-    _add_run_options(command)
-    _add_precision(command, cache=True)
-    _add_long_context(command)
-    command.set_defaults(run=chat)
+def _add_fetch(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", help="name of the model, such as intfloat/e5-small-v2; of a repository with several "
+                         ".gguf or .npz files, org/name/FILE")
+    add_revision(command)
+    command.add_argument("--packed", action="store_true", help="write one .npz that the kernels of this CPU read as it "
+                         "is, as engine convert --packed does, and print its path")
+    command.add_argument("-o", "--output", metavar="FILE", help="with --packed: file to write, ending in .npz; by "
+                         "default beside the model in the cache")
+    _add_one_of(command, "--precision", ROUNDED, "with --packed: precision of the weights; by default they keep theirs")
 
 
-def _add_encoding(commands: Any) -> None:
-    """Add the commands that compute vectors: encode and embed."""
-    command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line",
-                                  description="Compute the vectors of the sentences of one file that fits in memory. "
-                                  "engine embed serves many or large files, and goes on after a stop.")
+def _add_encode(command: argparse.ArgumentParser) -> None:
     add_model(command)
     command.add_argument("file", nargs="?", help="UTF-8 text, one sentence per line; - for standard input, the "
                          "default; or one sentence itself, where there is no such file")
@@ -184,64 +165,24 @@ def _add_encoding(commands: Any) -> None:
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
     command.add_argument("--normalize", action="store_true", help="scale the vectors to length 1, even when the model "
                          "does not")
-    _add_run_options(command)
-    _add_precision(command, auto=True)
-    _add_task(command)
-    command.set_defaults(run=encode)
-
-    command = commands.add_parser("embed", help="compute the vectors of many files, in parts; a stopped job goes on",
-                                  description="Compute the vectors of the rows of many or large files. Each unit of "
-                                  "rows becomes one part, whole or not at all, so that the same command goes on after "
-                                  "a stop. engine encode serves one file that fits in memory.")
-    add_embed_options(command)
-    _add_run_options(command)
-    _add_precision(command, auto=True)
-    _add_task(command)
-    command.set_defaults(run=embed)
 
 
-def _add_fetch(commands: Any) -> None:
-    command = commands.add_parser("fetch", help="download a model of the Hugging Face hub, and print its path")
-    command.add_argument("name", help="name of the model, such as intfloat/e5-small-v2; of a repository with several "
-                         ".gguf or .npz files, org/name/FILE")
-    add_revision(command)
-    command.add_argument("--packed", action="store_true", help="write one .npz that the kernels of this CPU read as it "
-                         "is, as engine convert --packed does, and print its path")
-    command.add_argument("-o", "--output", metavar="FILE", help="with --packed: file to write, ending in .npz; by "
-                         "default beside the model in the cache")
-    _add_one_of(command, "--precision", ROUNDED, "with --packed: precision of the weights; by default they keep theirs")
-    _add_bits(command)
-    _add_task(command)
-    _add_kind(command)
-    _add_long_context(command)
-    command.set_defaults(run=fetch)
+def _add_stream(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--stream", action="store_true", help="write each result token by token")
 
 
-def _add_measurements(commands: Any) -> None:
-    """Add the commands that measure: calibrate, bench and compare."""
-    command = commands.add_parser("calibrate", help="fit a model's probabilities to labelled texts")
-    add_calibrate(command)
-    _add_kind(command)
-    _add_run_options(command)
-    _add_precision(command)
-    command.set_defaults(run=calibrate)
+def _add_languages(command: argparse.ArgumentParser) -> None:
+    for side in ("source", "target"):
+        command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models of "
+                             "several languages: the model's own code, such as de_DE, deu_Latn or de")
 
-    command = commands.add_parser("bench", help="compare a model's speed with the limits of this machine")
-    add_model(command)
-    _add_run_options(command)
-    _add_precision(command)
-    _add_long_context(command)
-    command.set_defaults(run=bench)
 
-    command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
+def _add_compare(command: argparse.ArgumentParser) -> None:
     add_model(command, "model folder or .npz file with float32 weights")
     _add_one_of(command, "--precision", LOADABLE, "precision to compare with float32; with --calibration, by default "
                 "bfloat16 and int8")
     command.add_argument("--data", required=True, help="UTF-8 text: each line has a score and two sentences, two "
                          "sentences, or one; tabs separate them. With --calibration, each line has a label and a text")
-    add_calibration(command)
-    _add_run_options(command)
-    command.set_defaults(run=compare)
 
 
 def _add_run_options(command: argparse.ArgumentParser) -> None:

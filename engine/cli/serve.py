@@ -5,25 +5,34 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..base.arguments import positive_int
-from ..base.errors import InputError, UnsupportedError
+from ..base.errors import InputError, listed
 from ..base.install import require_server
 from ..files.reading import mapped_files
 from ..interface.engine import Engine
+from ..interface.generator import Generator
 from ..interface.load import load
 from ..interface.reranker import Reranker
+from ..interface.transcriber import Transcriber
 from ..loading.hub import as_name
-from .console import add_model, run_options
+from ..loading.load import choose_kind, find_model, open_source
+from ..loading.model_files import checksum
+from .console import MODEL_OR_GGUF, add_model, run_options
 
 if TYPE_CHECKING:
     from ..server.settings import Settings
 
+AnyModel: TypeAlias = Engine | Reranker | Generator | Transcriber
+Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""The names of a model in requests, and those that no answer shows."""
+
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `engine serve`, except those of the backend and the precision."""
-    add_model(command)
+    add_model(command, MODEL_OR_GGUF, nargs="+")
     command.add_argument("--host", help="address to listen at; by default 127.0.0.1, which this "
                          "machine alone reaches")
     command.add_argument("--port", type=int, help="port to listen at; by default 8080, and 0 for a free one")
@@ -32,7 +41,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "or sha256: and the hash of one. The key in the variable ENGINE_API_KEY holds beside them; "
                          "without any key every client is served")
     command.add_argument("--served-model-name", action="append", metavar="NAME", help="name of the model in requests; "
-                         "may come several times, and by default it is the last part of the path MODEL")
+                         "may come several times, and by default it is the last part of the path MODEL. Of several "
+                         "models, each has one of the names, in their order")
     command.add_argument("--memory", choices=("map", "copy"), default="map", help="map leaves the weights in the file, "
                          "so nobody may write to it; copy reads the file into memory. By default map")
     command.add_argument("--max-batch-tokens", type=int, default=1024, metavar="N", help="the most tokens that are "
@@ -42,74 +52,127 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "model without a limit")
     command.add_argument("--max-wait", type=float, default=2.0, metavar="SECONDS", help="refuse a request with 429 "
                          "whose first answer would wait longer; by default 2")
-    command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="how long a request may take, "
-                         "which the header x-request-timeout shortens; by default 60")
+    command.add_argument("--timeout", type=float, metavar="SECONDS", help="how long a request may take, which the "
+                         "header x-request-timeout shortens; by default 60, and 600 for a text that a model writes, "
+                         "also of a recording")
+    command.add_argument("--cache-tokens", type=int, metavar="N", help="the most tokens in the cache of a model that "
+                         "writes texts; by default as many as a quarter of the memory has room for")
+    command.add_argument("--keep-tokens", type=int, metavar="N", help="the most tokens of prompts and answers that "
+                         "such a model keeps for later prompts that begin alike; by default 4096")
+    command.add_argument("--max-rows", type=int, metavar="N", help="the most answers that such a model writes at a "
+                         "time; by default 64")
     command.add_argument("--max-body-bytes", type=int, default=16_777_216, metavar="N", help="the most bytes of the "
                          "body of a request; by default 16777216")
+    command.add_argument("--max-recording-bytes", type=int, default=268_435_456, metavar="N", help="the most bytes of "
+                         "the body of a request with a recording; by default 268435456")
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Load a model, and serve it until the process gets SIGTERM or SIGINT."""
+    """Load the models, and serve them until the process gets SIGTERM or SIGINT."""
     require_server("uvicorn")
     from ..server.keys import KEY_VARIABLE, ApiKeys
     from ..server.start import bind  # here: the other commands need none of these packages
 
-    settings = _settings(args)
+    names = _all_names(args)
+    settings = _settings(args, names[0])
     keys = ApiKeys.of(args.api_key_file, os.environ.get(KEY_VARIABLE))
     with bind(settings) as listener:
-        model = _model(args)
-        _run(model, settings, keys, listener)
+        models = [_model(args, path) for path in args.model]
+        _run(models, names, settings, keys, listener)
 
 
-def _settings(args: argparse.Namespace) -> Settings:
+def _settings(args: argparse.Namespace, names: Names) -> Settings:
     from ..server.settings import Settings
 
-    names, silent = (args.served_model_name, []) if args.served_model_name else _names(args.model)
     if args.uds is not None and (args.host is not None or args.port is not None):
         raise InputError("--uds and --host or --port both say where to listen; give one of them")
     host = Settings.host if args.host is None else args.host
     port = Settings.port if args.port is None else args.port
-    return Settings(host, port, uds=args.uds, names=tuple(dict.fromkeys(names)), silent_names=tuple(silent),
-                    timeout=args.timeout, max_batch_tokens=args.max_batch_tokens, max_wait=args.max_wait,
-                    max_body=args.max_body_bytes)
+    times = {} if args.timeout is None else {"timeout": args.timeout, "text_timeout": args.timeout}
+    return Settings(host, port, uds=args.uds, names=names[0], silent_names=names[1],
+                    max_batch_tokens=args.max_batch_tokens, max_wait=args.max_wait, max_body=args.max_body_bytes,
+                    max_recording=args.max_recording_bytes, **times)
 
 
-def _names(model: str) -> tuple[list[str], list[str]]:
+def _all_names(args: argparse.Namespace) -> list[Names]:
+    """Return the names of each model; raises `InputError` for one that two models have."""
+    stated, models = args.served_model_name, args.model
+    if len(models) == 1:
+        return [(tuple(dict.fromkeys(stated)), ()) if stated else _names(models[0])]
+    if args.kind is not None or args.task is not None:
+        raise InputError("--kind and --task say what one model is for; serve one model with them, or leave them out")
+    if stated and len(stated) != len(models):
+        raise InputError(f"there are {len(models)} models and {len(stated)} names; give --served-model-name once for "
+                         "each model, in their order, or not at all")
+    names: list[Names] = [((name,), ()) for name in stated] if stated else [_names(model) for model in models]
+    first = [shown for shown, _ in names]
+    if len(set(first)) < len(first):
+        raise InputError(f"two models have the name {listed(next(one for one in first if first.count(one) > 1))}; give "
+                         "--served-model-name once for each model")
+    return names
+
+
+def _names(model: str) -> Names:
     """Return the names of a model that has none of its own, and the names that no answer shows.
 
     They are the last part of its path, and the path; or its name on the hub, and the last part of the name.
     """
     last = os.fsencode(os.path.basename(os.path.abspath(model))).decode("utf-8", "replace") or "model"
-    return ([model], [last]) if as_name(model) and not os.path.lexists(model) else ([last], [model])
+    return ((model,), (last,)) if as_name(model) and not os.path.lexists(model) else ((last,), (model,))
 
 
-def _model(args: argparse.Namespace) -> Engine | Reranker:
-    """Return the loaded model; raises `UnsupportedError` for one that writes texts."""
+def _model(args: argparse.Namespace, path: str) -> AnyModel:
+    """Return a loaded model."""
     options = run_options(args, "revision", "kind", "memory", *(["task"] if args.task is not None else []))
     most = None if args.max_text_tokens is None else positive_int("--max-text-tokens", args.max_text_tokens)
-    model: Any = load(args.model, **options)
+    source = open_source(path, args.memory, args.revision)
+    kind = choose_kind(source, args.kind)
+    if kind == "generate":
+        options |= {name: getattr(args, name) for name in ("cache_tokens", "keep_tokens", "cache", "long_context")}
+        options |= {} if args.max_rows is None else {"max_rows": args.max_rows}
+    model: Any = load(path, **options)
     if isinstance(model, Engine):
         limit = min(most or model.max_seq_length or model.max_batch_tokens, model.max_seq_length or sys.maxsize)
         if limit > model.max_batch_tokens:      # which costs memory only once such a text comes
-            model = load(args.model, **options, max_batch_tokens=limit)
+            model = load(path, **options, max_batch_tokens=limit)
         return model.limited_to(limit)
     if isinstance(model, Reranker) and most is not None:
-        model = load(args.model, **options, max_length=most)
-    if not isinstance(model, Engine | Reranker):
-        raise UnsupportedError(f"{args.model}: engine serve runs encoders and rerankers, and this model is for a "
-                               f"{type(model).__name__}; --kind rank serves a language model that ranks")
-    return model
+        model = load(path, **options, max_length=most)
+    served: AnyModel = model
+    return served
 
 
-def _run(model: Engine | Reranker, settings: Settings, keys: Any, listener: Any) -> None:
+def _run(models: Sequence[AnyModel], names: Sequence[Names], settings: Settings, keys: Any, listener: Any) -> None:
     from ..server import logs
     from ..server.mapped import MappedFiles
     from ..server.metrics import Metrics
-    from ..server.served import Served
+    from ..server.served import Named, Served
     from ..server.service import Service
+    from ..server.speech_service import SpeechService
     from ..server.start import run
+    from ..server.text_service import TextService
 
-    service = Service(model, max_batch_tokens=settings.max_batch_tokens, max_wait=settings.max_wait)
-    info = {"model": settings.names[0], "precision": model.precision, "backend": model.backend}
-    run(Served(service, settings, keys, Metrics(service, info), files=MappedFiles(mapped_files())), listener,
-        lambda address: logs.announce(f"{settings.names[0]} is served at {address}"))
+    named: list[Named] = []
+    for model, (shown, silent) in zip(models, names, strict=True):
+        beside = named[0].service if named else None
+        service: Any
+        if isinstance(model, Generator):
+            service = TextService(model, max_wait=settings.max_wait, beside=beside, checksum=_checksum(model))
+        elif isinstance(model, Transcriber):
+            service = SpeechService(model, max_wait=settings.max_wait, beside=beside)
+        else:
+            service = Service(model, max_batch_tokens=settings.max_batch_tokens, max_wait=settings.max_wait,
+                              beside=beside)
+        named.append(Named(service, shown, silent))
+    infos = [{"model": shown[0], "precision": model.precision, "backend": model.backend}
+             for model, (shown, _) in zip(models, names, strict=True)]
+    metrics = Metrics([each.service for each in named], infos)
+    run(Served(named[0].service, settings, keys, metrics, files=MappedFiles(mapped_files()), others=named[1:]),
+        listener, lambda address: logs.announce(f"{' and '.join(one['model'] for one in infos)} "
+                                                f"{'is' if len(infos) == 1 else 'are'} served at {address}"))
+
+
+def _checksum(model: Generator) -> str:
+    """Return the checksum of the files of a model."""
+    assert model.address is not None
+    return checksum(find_model(*model.address)[0])

@@ -11,9 +11,9 @@ from typing import Any
 from ..base.errors import InputError
 from ..interface.transcriber import Transcriber
 from ..methods.transcribe import TranscribeOptions
+from ..speech.subtitles import json_line, srt_lines, text_lines, vtt_lines
 from ..speech.tokens import TASKS
 from .console import STDIO, add_model, add_output, check_output, check_stdin, run_options, writing_lines
-from .subtitles import json_line, srt_lines, text_lines, vtt_lines
 
 BY_SUFFIX = {".json": "json", ".jsonl": "json", ".srt": "srt", ".vtt": "vtt"}
 """The format of an output file whose name ends so."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,15 @@ from .call import PLAIN, Call
 from .input_shape import InputShape
 from .packing import pack_rows
 from .pooling import pool
+from .unread import UnreadText, may_wait, read_all
+
+
+class Packed(NamedTuple):
+    """A batch of the queue, as jobs read it."""
+
+    tokens: Tokens
+    batch: Batch
+    form: InputShape
 
 
 class TextEncoder:
@@ -93,6 +102,20 @@ class TextEncoder:
             return read
         return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
+    def unread(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
+        """Return what `tokens` returns; one short text is tokenized when it is computed, with those of other calls."""
+        if not self._reads_late or not may_wait(self.tokenizer, texts):
+            return self.tokens(texts, prompt, stop)
+        skips = None
+        if prompt and not self._text.include_prompt:
+            skips = [self.tokenizer.prompt_length(prompt)] * len(texts)
+        return UnreadText(self.tokenizer, add_prompt(prompt, texts)[0], skips)
+
+    @lazy
+    def _reads_late(self) -> bool:
+        """Whether no text of the tokenizer is longer than what the plan computes at a time."""
+        return self._plan.longest is None or self.tokenizer.limit <= self._plan.longest
+
     def sentence_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Work:
         """Return the work whose rows are the vectors of sequences, float32 [whole_width]: the second step.
 
@@ -100,8 +123,8 @@ class TextEncoder:
         """
         return self.work(self._compute_sentence_vectors, tokens, call)
 
-    def _compute_sentence_vectors(self, pieces: Pieces, stop: Stop) -> np.ndarray:
-        tokens, batch, _ = self.batch_of(pieces)
+    def _compute_sentence_vectors(self, packed: Packed, stop: Stop) -> np.ndarray:
+        tokens, batch, _ = packed
         return self.after_pooling(self._pool(batch, 0 if tokens.skips is None else np.array(tokens.skips), stop))
 
     def after_pooling(self, pooled: np.ndarray) -> np.ndarray:
@@ -136,8 +159,8 @@ class TextEncoder:
         """
         return self.work(self._compute_token_vectors, tokens, call)
 
-    def _compute_token_vectors(self, pieces: Pieces, stop: Stop) -> list[np.ndarray]:
-        _, batch, form = self.batch_of(pieces)
+    def _compute_token_vectors(self, packed: Packed, stop: Stop) -> list[np.ndarray]:
+        _, batch, form = packed
         rows = form.unpack(self._token_vectors(batch, stop))
         assert isinstance(rows, list)
         return rows
@@ -157,28 +180,29 @@ class TextEncoder:
     def work(self, job: Job, tokens: Tokens, call: Call, most: int | None = None) -> Work:
         """Return the work of the sequences of a call for the queue; raises `InputError` for one that is too long.
 
-        job: reads the sequences by `batch_of`. most: the most sequences of a batch, beside the limit of the call.
+        job: reads what `_pack` returns. most: the most sequences of a batch, beside the limit of the call.
         """
-        lengths = [*map(len, tokens.input_ids)]
+        lengths = tokens.lengths
         self._check_longest(tokens, lengths)
         if call.batch_size is not None:
             most = call.batch_size if most is None else min(most, call.batch_size)
-        return Work(job, lengths, tokens, most)
+        return Work(job, lengths, tokens, most, pack=self._pack)
 
-    def batch_of(self, pieces: Pieces) -> tuple[Tokens, Batch, InputShape]:
-        """Return the tokens of a batch of the queue, which may be of several calls, and what a plan reads of them."""
+    def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
+        """Return the number of tokens of a batch of the queue, which may be of several calls, and what a job reads."""
+        read_all([work.data for work, _ in pieces])
         tokens = gathered([(work.data, numbers) for work, numbers in pieces])
         types = tokens.token_type_ids if self.uses_token_types else None
         batch, form = pack_rows(self._config, tokens.input_ids, types)
         reads = tokens.reads
         if reads is not None and any(n < len(ids) for n, ids in zip(reads, tokens.input_ids, strict=True)):
             batch = replace(batch, keys=np.array(reads, np.int32))
-        return tokens, batch, form
+        return batch.tokens, Packed(tokens, batch, form)
 
     def _check_longest(self, tokens: Tokens, lengths: Sequence[int]) -> None:
         """Raise `InputError` for a text with more tokens than the plan computes at a time, by how the text begins."""
         most = self._plan.longest
-        if most is None or max(lengths, default=0) <= most:
+        if most is None or max(lengths, default=0) <= most or isinstance(tokens, UnreadText):
             return
         for ids in tokens.input_ids:
             if len(ids) > most:

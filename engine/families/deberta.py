@@ -14,32 +14,25 @@ from dataclasses import replace
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import RelativePositions
 from ..model.config import LINEAR_MAPS, ModelConfig
-from . import heads
+from . import bert, heads
 from .fields import activation, boolean, integer, number, optional_integer, padding_id, refuse_variants, sizes
-from .names import JOINED_HEADS, Names
+from .names import JOINED_HEADS
 from .parts import Values, plain
 
-NAMES = Names(
-    prefix="deberta.",
-    embeddings={
-        "embeddings.word_embeddings.weight": "embeddings.word",
-        "embeddings.position_embeddings.weight": "embeddings.position",
-        "embeddings.token_type_embeddings.weight": "embeddings.token_type",
-        "embeddings.LayerNorm.weight": "embeddings.norm.weight", "embeddings.LayerNorm.bias": "embeddings.norm.bias",
-        "encoder.rel_embeddings.weight": "embeddings.relative",
-        "encoder.LayerNorm.weight": "embeddings.relative_norm.weight",
-        "encoder.LayerNorm.bias": "embeddings.relative_norm.bias",
-    },
-    layers="encoder.layer.",
-    layer={
+NAMES = bert.NAMES.with_layer(
+    {
         "attention.self.query_proj": "attention.query", "attention.self.key_proj": "attention.key",
         "attention.self.value_proj": "attention.value",
         "attention.self.pos_query_proj": "attention.relative_query",
         "attention.self.pos_key_proj": "attention.relative_key",
-        "attention.output.dense": "attention.output",
-        "attention.output.LayerNorm": "attention.norm",
-        "intermediate.dense": "ffn.up", "output.dense": "ffn.down",
-        "output.LayerNorm": "ffn.norm",
+    },
+    without=("attention.self.",),
+    prefix="deberta.",
+    embeddings={
+        **bert.NAMES.embeddings,
+        "encoder.rel_embeddings.weight": "embeddings.relative",
+        "encoder.LayerNorm.weight": "embeddings.relative_norm.weight",
+        "encoder.LayerNorm.bias": "embeddings.relative_norm.bias",
     },
     left_out=("pooler.", "classifier.", "cls.", "qa_outputs.", "lm_predictions.", "mask_predictions.",
               "embeddings.position_ids"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
@@ -11,15 +9,12 @@ from . import gpt2
 from .fields import activation, integer, merge_dialects, number, optional_integer, refuse_variants, sizes
 from .parts import Family, Part, Parts, Values
 
-NAMES = replace(
-    gpt2.NAMES,
-    layer={
-        "ln_1": "attention.norm",
+NAMES = gpt2.NAMES.with_layer(
+    {
         "attn.attention.q_proj": "attention.query", "attn.attention.k_proj": "attention.key",
         "attn.attention.v_proj": "attention.value", "attn.attention.out_proj": "attention.output",
-        "ln_2": "ffn.norm",
-        "mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down",
     },
+    without=("attn.",),
     left_out=("score.", "classifier.", "qa_outputs."),
     joined={},
     buffers=(".attn.attention.bias", ".attn.attention.masked_bias"),

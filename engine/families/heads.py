@@ -64,7 +64,7 @@ class HeadNames:
     task: str
     layers: tuple[Layer, ...]
     rows: str = "first"
-    """Those of the encoder's vectors that the head reads, as in `HeadConfig`."""
+    """Those of the encoder's vectors that the head reads, one of `engine.model.head.ROWS`."""
     pooling: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Where config.json chooses the pooling by `classifier_pooling`: for each value the rows, and the number of layers
     before the mean of the rows, -1 for no mean. The first value is the default."""

@@ -22,12 +22,8 @@ from .gguf import Architecture, Shapes, Stated
 from .names import JOINED_GATE, Names
 from .parts import Family, Part, Parts, Values
 
-TIED = replace(
-    eurobert.NAMES,
-    layer={
-        **eurobert.NAMES.layer,
-        "self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm",
-    },
+TIED = eurobert.NAMES.with_layer(
+    {"self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm"},
     left_out=("score.", "qa_outputs."),
     heads=(),
     copies={"embeddings.word": ("lm_head.weight",)},

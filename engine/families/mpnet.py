@@ -9,19 +9,14 @@ from . import bert, heads
 from .fields import refuse_variants
 from .parts import Values, plain
 
-NAMES = replace(
-    bert.NAMES,
-    prefix="mpnet.",
-    embeddings={
-        **bert.NAMES.embeddings,
-        "encoder.relative_attention_bias.weight": "distance_bias.weight",
-    },
-    layer={
-        **bert.NAMES.layer,
+NAMES = bert.NAMES.with_layer(
+    {
         "attention.attn.q": "attention.query", "attention.attn.k": "attention.key",
         "attention.attn.v": "attention.value", "attention.attn.o": "attention.output",
         "attention.LayerNorm": "attention.norm",
     },
+    prefix="mpnet.",
+    embeddings={**bert.NAMES.embeddings, "encoder.relative_attention_bias.weight": "distance_bias.weight"},
     left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.", "embeddings.position_ids"),
     heads=heads.ROBERTA,
 )

@@ -111,9 +111,10 @@ class BeamGroup(PathGroup):
         The own ones are those of the model, where results tell them, and otherwise any numbers.
         """
         own: NDArray[np.float64]
+        totals = scores.chosen.log_sum_exp.astype(np.float64)[:, None]
         if self.needs_logits:
-            log_total = log_sum_exp(scores.logits, self.exp)[:, None]
-            changed = self.changed(paths, scores.logits - log_total)
+            own_logits = self.logits(scores)
+            changed = self.changed(paths, own_logits - log_sum_exp(own_logits, self.exp)[:, None])
             # As in transformers, these requests are renormalized in every step, even if no rule changed their scores:
             # another log-sum-exp of log probabilities can change their last bits.
             rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]
@@ -123,21 +124,23 @@ class BeamGroup(PathGroup):
             top, ids = best(changed, self.width)
             values = own = top.astype(np.float64)
             if self.tells:
-                own = np.take_along_axis(scores.logits, ids, axis=1).astype(np.float64) - log_total.astype(np.float64)
+                own = np.take_along_axis(own_logits, ids, axis=1) - totals
         else:
-            words, totals = scores.chosen.best, scores.chosen.log_sum_exp.astype(np.float64)[:, None]
+            words = scores.chosen.best
             ids = words.ids.reshape(-1, self.width)
             values = own = words.values.reshape(-1, self.width) - totals
             if self.tells:
                 own = words.own.reshape(-1, self.width) - totals
         forced = self.must_end(paths)
         if forced:
-            ids = ids.copy()
+            ids, own, of_forced = ids.copy(), own.copy(), self.told_of_forced(paths, scores)
         for i in forced:
             ends = cast(Generation, paths[i].work).forced_ends[: values.shape[1]]
             values[i] = -np.inf
             values[i, : len(ends)] = 0
             ids[i, : len(ends)] = ends
+            if of_forced:
+                own[i, : len(ends)] = of_forced[i][: len(ends)]
         return values, ids, own
 
 

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, UnsupportedError, shown
+from ..model.generation_config import GenerationConfig
 from ..text.incremental import IncrementalText
 from .beams import BeamGroup
 from .encoder_decoder import KeptSource, SourceStepper
 from .greedy import SingleGroup
 from .groups import Generation
+from .processors import Rules, rules_of
 from .results import Request, decoder_ids
 from .schedule import Budget
 
@@ -25,20 +27,24 @@ MOST_ROWS = 1024
 
 
 def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: Lengths | None = None,
-            kept: KeptSource | None = None, new_text: Callable[[], IncrementalText] | None = None) -> Generation:
+            kept: KeptSource | None = None, new_text: Callable[[], IncrementalText] | None = None,
+            rules: Rules | None = None) -> Generation:
     """Return a request that the model can compute; raises an `EngineError` for any other one.
 
     lengths: the bounds of a model that is ready to run; None for those of the stepper alone. kept: what the request
     reads in place of its source, whose ids then only say which one it is. new_text: returns the text of no tokens yet;
-    None for a model without a tokenizer, whose requests can have no stop texts.
+    None for a model without a tokenizer, whose requests can have no stop texts. rules: of its settings, as
+    `checked_rules` returns them; None where nobody has checked these.
     """
     if not isinstance(request, Request):
         raise InputError(f"requests must be Request objects, not {shown(request)}")
-    config, vocab_size = request.config, stepper.vocab_size
-    config.check_together(vocab_size)
+    config, rules = request.config, checked_rules(stepper, request.config) if rules is None else rules
     if config.stop_strings and new_text is None:
         raise UnsupportedError("stop_strings are texts, but this model came without a tokenizer; give eos_token_id")
     source, prompt = decoder_ids(request)
+    if config.echo and source is not None:
+        raise InputError("echo=True puts the prompt in front of the result, but this model reads its input in an "
+                         "encoder; leave echo out")
     if lengths is not None:
         lengths.check(source, prompt, config)
     limit = config.limit(len(prompt), stepper.longest, "" if lengths is None else lengths.advice)
@@ -48,8 +54,14 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
                          "larger max_rows for more")
     packed, uniforms = kept or stepper.packed(source), _uniforms(request.uniforms, rows)
     make = BeamGroup if config.num_beams > 1 else SingleGroup
-    return Generation(request, source, packed, prompt, limit, vocab_size, make, uniforms=uniforms, exp=stepper.exp,
+    return Generation(request, source, packed, prompt, limit, rules, make, uniforms=uniforms, exp=stepper.exp,
                       new_text=new_text)
+
+
+def checked_rules(stepper: SourceStepper, config: GenerationConfig) -> Rules:
+    """Return the rules of settings that fit together, and a model; raises an `EngineError` for any other ones."""
+    config.check_together(stepper.vocab_size)
+    return rules_of(config, stepper.vocab_size, stepper.exp)
 
 
 def _uniforms(uniforms: object, samples: int) -> NDArray[np.float64] | None:

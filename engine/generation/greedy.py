@@ -57,21 +57,21 @@ class SingleGroup(PathGroup):
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the hypotheses that go on after this step."""
         children, rows = self._children(paths)
-        tokens, log_p, dead = self._next(paths, children, rows, scores)
+        tokens, log_p, own, dead = self._next(paths, children, rows, scores)
         for work in self._exhausted & {cast(Generation, path.work) for path in paths}:
             assert work.uniforms is not None
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
                                               f"{work.uniforms.shape[1]}")
         live, likely = [], self.likely_tokens(scores)
-        for path, row, token, token_log_p, is_dead in zip(children, rows.tolist(), tokens.tolist(), log_p.tolist(),
-                                                          dead.tolist(), strict=True):
+        for path, row, token, token_log_p, told, is_dead in zip(
+                children, *(column.tolist() for column in (rows, tokens, log_p, own, dead)), strict=True):
             work = cast(Generation, path.work)
             if work in outcome.failed:
                 continue
             ended, total = is_dead or token in work.ends_at, path.total + token_log_p
             if not ended:
                 if self.tells:
-                    work.note(path.sample, path.length - work.first, logprob_of(token, token_log_p, likely[row]))
+                    work.note(path.sample, path.length - work.first, logprob_of(token, told, likely[row]))
                 outcome.tokens.append((work, path.sample, token))
                 if path.text is not None:
                     path.text.add(token)
@@ -109,31 +109,38 @@ class SingleGroup(PathGroup):
         return children, np.array(rows, np.intp)
 
     def _next(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores
-              ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+              ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return the next token of each child, its log probability under the model, and where all tokens are removed.
 
+        The log probability comes twice: as `Generated.score` adds it, and with the bits of `Scored`.
         paths: of the R rows of the scores. rows: [children]: the row of each child; a prompt that was just read has one
         row, and a child for each sample.
         """
         if self.needs_logits:
-            words, log_total = self._of_logits(paths, scores), log_sum_exp(scores.logits, self.exp)
+            logits = self.logits(scores)
+            words, log_total = self._of_logits(paths, logits), log_sum_exp(logits, self.exp)
         else:
             words, log_total = scores.chosen.drawn if self.draws else scores.chosen.best, scores.chosen.log_sum_exp
         if not self.draws:      # the samples of a prompt share its best token
             words = words[rows]
         # The model's own logits of the tokens, without the changes and the filters, for `Generated.score`.
-        log_p = words.own - log_total.astype(np.float64)[rows]
+        log_p = own = words.own - log_total.astype(np.float64)[rows]
+        if self.needs_logits and self.tells:
+            own = words.own - scores.chosen.log_sum_exp.astype(np.float64)[rows]
         tokens, dead = words.ids.copy(), np.isneginf(words.values)
-        for i in self.must_end(children):
-            tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
-        return tokens, log_p, dead
+        if forced := self.must_end(children):
+            own, of_rows = own.copy(), self.told_of_forced(paths, scores)
+            for i in forced:
+                tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
+                own[i] = of_rows[int(rows[i])][0] if of_rows else 0
+        return tokens, log_p, own, dead
 
-    def _of_logits(self, paths: list[Path], scores: Scores) -> Words:
+    def _of_logits(self, paths: list[Path], logits: NDArray[np.float32]) -> Words:
         """Return the words that follow hypotheses, chosen from all their logits."""
         wants = [replace(path.choice, changes=None) for path in paths]
-        found = choose(self.changed(paths, scores.logits), wants)
+        found = choose(self.changed(paths, logits), wants)
         words = found.drawn if self.draws else found.best
-        own = np.repeat(scores.logits, [len(want.numbers) or 1 for want in wants], axis=0)
+        own = np.repeat(logits, [len(want.numbers) or 1 for want in wants], axis=0)
         return replace(words, own=own[np.arange(len(own)), words.ids])
 
 

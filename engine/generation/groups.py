@@ -7,7 +7,7 @@ All other settings belong to a row: temperature, filters, seeds, penalties, end 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,9 +26,10 @@ from ..text.incremental import IncrementalText
 from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
 from .prefixes import BLOCK, cells_of
-from .processors import Follower, followers_of, rules_of
-from .results import FinishReason, Generated, Request, TokenLogprob, forced_first, score_of
-from .top_k import Exp, best, log_sum_exp
+from .processors import Follower, Rules, followers_of
+from .results import Echo, FinishReason, Generated, Request, TokenLogprob, forced_first, score_of
+from .scoring import row_with_next
+from .top_k import Exp
 from .works import ROOM, Group, Outcome, Sequence, StepWork
 
 MOST_TOP = 128
@@ -67,20 +68,34 @@ class Path(Sequence):
                     logprobs=self.logprobs)
 
 
+@dataclass(eq=False, slots=True)
+class _EchoedPath(Path):
+    """The prompt of a request that tells its log probabilities. They come first, with all but the last of its ids."""
+
+    def row(self, n: int) -> Row:
+        work = cast(Generation, self.work)
+        return row_with_next(self, n, work.likely) if self.reads_prompt else Sequence.row(self, n)
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether its log probabilities are not complete."""
+        return self.length < cast(Generation, self.work).first
+
+
 class Generation(StepWork):
     """A request to generate that the model can compute."""
 
     makes_tokens = True
 
     def __init__(self, request: Request, source: NDArray[np.int64] | None, packed: Any, prompt: NDArray[np.int64],
-                 limit: int, vocab_size: int, make: Callable[[Generation, int], Group],
+                 limit: int, rules: Rules, make: Callable[[Generation, int], Group],
                  uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp,
                  new_text: Callable[[], IncrementalText] | None = None) -> None:  # fmt: skip
         """source, prompt: ids [S], or None, and [P]. packed: the source as `SourceStepper.open` takes it.
 
-        limit: the most tokens of a result, prompt included. make: returns a new group for this request and others like
-        it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text: returns the text of no
-        tokens yet; None without a tokenizer.
+        limit: the most tokens of a result, prompt included. rules: of the settings. make: returns a new group for this
+        request and others like it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text:
+        returns the text of no tokens yet; None without a tokenizer.
         """
         super().__init__()
         self._make = make
@@ -100,7 +115,7 @@ class Generation(StepWork):
         self.first = len(prompt) + len(forced_first(config, len(prompt)))
         """The number of ids before the first one that a result shows: of the prompt and a forced first token."""
         self.draw = Draw(config.temperature, config.top_k, config.top_p, config.min_p) if self.draws else None
-        self.rules = rules_of(config, vocab_size, exp)
+        self.rules, vocab_size = rules, rules.vocab_size
         n = config.encoder_no_repeat_ngram_size     # a result may not have n ids in a row that the source has
         self.followers = followers_of(prompt if source is None else source, n, vocab_size) if n else {}
         self.renormalizes = config.renormalize_logits and bool(self.rules) and self.beams > 1
@@ -113,12 +128,33 @@ class Generation(StepWork):
             self.logprobs = [[] for _ in range(config.num_return_sequences)]
         self.likely = min(config.logprobs or 0, vocab_size)
         """The number of likely tokens in each place that the results have."""
+        self.wants = self._wants(vocab_size)
         self.finished: list[Generated | None] = []
         """The result of each sample, or the best finished results of a beam search, best first."""
+        if config.echo:
+            first = [] if config.logprobs is None else [TokenLogprob(int(prompt[0]), None)]
+            self.echo = Echo(prompt.tolist(), request.text, first)
+        self.scores_prompt = self.echo is not None and config.logprobs is not None and len(prompt) > 1
+        if limit == len(prompt) and not self.scores_prompt:
+            self.known = self._nothing()
         self.source = 0 if source is None else len(source)
         self.tokens_in = self.source + len(prompt)
         # The model does not read the last token. Weights of cross-attention need one more pass over a whole result.
         self.cached = self._cached(limit - 1) + (BLOCK * cells_of(limit) if request.heads else 0)
+
+    def _wants(self, vocab_size: int) -> tuple[Want, ...]:
+        """Return what is wanted after a token, but for changes and draws."""
+        if not self.needs_logits:
+            return (Want(best=self.width, likely=self.likely),)
+        if self.config.logprobs is None:
+            return ALL_LOGITS
+        # All logits as those of given ids, beside which a step gives the log-sum-exp that `score` has.
+        return (Want(ids=np.arange(vocab_size), likely=self.likely),)
+
+    def _nothing(self) -> list[Generated]:
+        """Return the results of a request for no new tokens."""
+        one = self._generated([], 0.0, "length", None)
+        return [one if self.config.logprobs is None else replace(one, logprobs=())] * self.config.num_return_sequences
 
     def _cached(self, most: int) -> int:
         """Return the tokens of the cells that hypotheses of this many tokens may take."""
@@ -157,9 +193,12 @@ class Generation(StepWork):
         ids[: len(self.prompt)] = self.prompt
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         follower = Follower(self.rules, len(self.prompt), self.followers) if self.rules else None
-        return [Path(self, ids, length=self.first, first_scored=self.first - 1, follower=follower,
-                     wants=ALL_LOGITS if self.needs_logits else (Want(best=self.width, likely=self.likely),),
-                     text=self.new_text() if self.new_text is not None and self.config.stop_strings else None)]
+        text = self.new_text() if self.new_text is not None and self.config.stop_strings else None
+        if self.scores_prompt:
+            return [_EchoedPath(self, ids, length=self.first - 1, first_scored=0, follower=follower, text=text,
+                                wants=(Want(ids=ids[1:2], likely=self.likely),))]
+        return [Path(self, ids, length=self.first, first_scored=self.first - 1, follower=follower, text=text,
+                     wants=self.wants)]
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""
@@ -179,6 +218,24 @@ class Generation(StepWork):
         """Keep the log probability of a new token at this place of a result, unless it is there already."""
         if place == len(self.logprobs[sample]):
             self.logprobs[sample].append(logprob)
+
+    def note_prompt(self, path: Path, lines: Iterable[tuple[float, tuple[TokenLogprob, ...]]]) -> None:
+        """Keep the log probabilities of the ids behind those that were read last, unless they are there already."""
+        assert self.echo is not None
+        known, listed = self.echo.logprobs, [*lines]
+        for place, (log_p, top) in enumerate(listed, path.read + 1 - len(listed)):
+            if place == len(known):
+                known.append(logprob_of(int(path.ids[place]), log_p, top))
+
+    def after_prompt(self, path: Path, outcome: Outcome) -> list[Path]:
+        """Go on behind the log probabilities of the prompt: return a hypothesis with all of the prompt, if any."""
+        if self.limit == self.first:
+            outcome.left.append(path)
+            outcome.done[self] = self._nothing()
+            return []
+        path.append(int(self.prompt[-1]))
+        path.wants = self.wants
+        return [path]
 
     def ends(self, results: Any) -> int:
         """Return how many of the results ended with an end token."""
@@ -207,6 +264,10 @@ class Generation(StepWork):
         return bool(self.forced_ends) and path.length == self.limit - 1
 
 
+def _reads_prompt(path: Path) -> bool:
+    return isinstance(path, _EchoedPath) and path.reads_prompt
+
+
 def logprob_of(token: int, log_p: float, top: tuple[TokenLogprob, ...]) -> TokenLogprob:
     """Return the log probability of a token with the bits that `Scored` has."""
     return TokenLogprob(token, float(np.float32(log_p)), top)
@@ -223,8 +284,8 @@ class PathGroup(Group):
         super().__init__()
         self.vocab_size, self.width, self.needs_logits, self.exp = vocab_size, like.width, like.needs_logits, like.exp
         self.draws, self.likely, self.tells = like.draws, like.likely, like.config.logprobs is not None
-        self._ruled = self._forced = 0
-        """The number of requests with rules, and the number of requests with a forced end token."""
+        self._ruled = self._forced = self._echoing = 0
+        """The number of requests with rules, of those with a forced end token, and of those that score prompts."""
 
     def enter(self, work: StepWork) -> None:
         self._count(work, 1)
@@ -236,10 +297,11 @@ class PathGroup(Group):
         super().leave(work)
 
     def _count(self, work: StepWork, sign: int) -> None:
-        """Count a request (sign 1), or count it no longer (-1), among those with rules and with a forced end token."""
+        """Count a request (sign 1), or count it no longer (-1), among those of a kind that few are of."""
         generation = cast(Generation, work)
         self._ruled += sign * bool(generation.rules)
         self._forced += sign * bool(generation.forced_ends)
+        self._echoing += sign * generation.scores_prompt
 
     def must_end(self, paths: List[Path]) -> list[int]:
         """Return the places of the hypotheses whose next token is a forced end token."""
@@ -249,15 +311,37 @@ class PathGroup(Group):
 
     def prepare(self, sequences: list[Sequence]) -> None:
         """Say how each next token is chosen, which the step does, unless it gives all logits."""
-        if not self._ruled and not self.draws:      # as `Generation.begin` says
+        tells_forced = self._forced and self.tells and not self.needs_logits
+        if not self._ruled and not self.draws and not tells_forced:     # as `Generation.begin` says
             return
         for path in cast(list[Path], sequences):
-            if path.prepared == path.length:
+            if path.prepared == path.length or (self._echoing and _reads_prompt(path)):
                 continue
             changes = None if path.follower is None else path.follower.changes(path.ids, path.length)
             path.choice, path.prepared = self.choice(path, changes), path.length
             if not self.needs_logits:
                 path.wants = (path.choice,)
+            if tells_forced and (work := cast(Generation, path.work)).must_end(path):
+                path.wants = (replace(path.choice, ids=np.array(work.forced_ends)),)
+
+    def told_of_forced(self, paths: List[Path], scores: Scores) -> dict[int, NDArray[np.float64]]:
+        """Return the own log probabilities of the forced end tokens of hypotheses that must end, if results tell them.
+
+        The keys are the places of the hypotheses, one for each line of the scores.
+        """
+        found, begin = {}, 0
+        for place in self.must_end(paths) if self.tells else ():
+            ends = cast(Generation, paths[place].work).forced_ends
+            if self.needs_logits:
+                own = self.logits(scores)[place, ends]
+            else:       # no other line has given ids
+                own, begin = scores.chosen.given[begin : begin + len(ends)], begin + len(ends)
+            found[place] = own - scores.chosen.log_sum_exp[place].astype(np.float64)
+        return found
+
+    def logits(self, scores: Scores) -> NDArray[np.float32]:
+        """Return all logits [R, V] of a step of requests that need them."""
+        return scores.chosen.given.reshape(-1, self.vocab_size) if self.tells else scores.logits
 
     def choice(self, path: Path, changes: Changes | None) -> Want:
         """Return how the next token of a hypothesis is chosen, from logits with these changes."""
@@ -265,7 +349,29 @@ class PathGroup(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Continue hypotheses with the scores of their last tokens."""
-        self.live = cast(list[Sequence], self.choose(cast(list[Path], sequences), scores, outcome))
+        paths, begun = cast(list[Path], sequences), cast(list[Path], [])
+        if self._echoing and any(map(_reads_prompt, paths)):
+            paths, scores, begun = self._without_prompts(paths, rows, scores, outcome)
+        self.live = cast(list[Sequence], [*(self.choose(paths, scores, outcome) if paths else ()), *begun])
+
+    def _without_prompts(self, paths: list[Path], rows: List[Row], scores: Scores, outcome: Outcome
+                         ) -> tuple[list[Path], Scores, list[Path]]:
+        """Keep the log probabilities of prompts, and return all other hypotheses, and their scores.
+
+        The last results are hypotheses whose prompts have all log probabilities, and which the next step chooses for.
+        """
+        reads, begun, begin = [*map(_reads_prompt, paths)], cast(list[Path], []), 0
+        of_prompts = scores.of(rows, reads)
+        log_p = of_prompts.chosen.given - of_prompts.chosen.log_sum_exp.astype(np.float64)
+        lines = [*zip(log_p.tolist(), self.likely_tokens(of_prompts), strict=True)]
+        for path, row, reads_prompt in zip(paths, rows, reads, strict=True):
+            if reads_prompt:
+                work, begin, own = cast(Generation, path.work), begin + row.scored, lines[begin : begin + row.scored]
+                work.note_prompt(path, own)
+                if not path.unread:
+                    begun += work.after_prompt(path, outcome)
+        others = [not each for each in reads]
+        return [path for path, stays in zip(paths, others, strict=True) if stays], scores.of(rows, others), begun
 
     @abstractmethod
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
@@ -275,14 +381,10 @@ class PathGroup(Group):
         """Return the likely tokens of each line of the scores."""
         if not self.likely:
             return [()] * (len(scores.logits) + len(scores.chosen.log_sum_exp))
-        if self.needs_logits:
-            values, ids = best(scores.logits, self.likely)
-            log_total = log_sum_exp(scores.logits, self.exp)
-        else:
-            words, log_total = scores.chosen.likely, scores.chosen.log_sum_exp
-            values, ids = words.values.reshape(-1, self.likely), words.ids.reshape(-1, self.likely)
-        log_p = (values - log_total.astype(np.float64)[:, None]).astype(np.float32)
-        return [tuple(map(TokenLogprob, *line)) for line in zip(ids.tolist(), log_p.tolist(), strict=True)]
+        words, log_total = scores.chosen.likely, scores.chosen.log_sum_exp.astype(np.float64)
+        log_p = (words.values.reshape(-1, self.likely) - log_total[:, None]).astype(np.float32)
+        return [tuple(map(TokenLogprob, *line))
+                for line in zip(words.ids.reshape(-1, self.likely).tolist(), log_p.tolist(), strict=True)]
 
     def changed(self, paths: List[Path], scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores [R,V] of all tokens with the changes of this step."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import InputError
+from ..base.errors import ContextTooLong, InputError
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig, check_length, ids_array
 from .results import forced_first
@@ -42,7 +42,7 @@ class Bound:
         """Raise `InputError` for too many tokens. at_least: whether the part may have more than these."""
         check_length(self.part, tokens, self.positions, self.verb, at_least, self.advice)
         if self.together is not None and tokens > self.together:
-            raise InputError(f"{self.part} has {'at least ' * at_least}{tokens:,} tokens, but max_batch_tokens="
+            raise ContextTooLong(f"{self.part} has {'at least ' * at_least}{tokens:,} tokens, but max_batch_tokens="
                              f"{self.together} bounds it; shorten it, or load the model with a larger "
                              "max_batch_tokens")
 
@@ -108,7 +108,7 @@ def check_continuation(prompt: int, ids: Sequence[int], vocab_size: int, longest
     """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
 
     prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
-    advice: as in `check_length`.
+    advice: what else to do, for the end of a message about too many.
     """
     array = ids_array("a continuation", ids)
     if array.size and array.max() >= vocab_size:

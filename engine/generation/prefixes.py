@@ -18,6 +18,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .encoder_decoder import SourceStepper
 from .works import Sequence, StepWork
@@ -72,6 +73,8 @@ class Prefixes:
         """How many more than `most` may be kept, while sequences wait that had to give way."""
         self._roots: dict[Hashable, _Run] = {}
         self._places: dict[StepWork, dict[Sequence, _Run | None]] = {}
+        self._shared: dict[StepWork, list[_Run]] = {}
+        """The last runs of the prompts that all hypotheses of open requests go on from."""
         self._idle: dict[_Run, None] = {}
         """The runs without a place, the least recently used first."""
         self._request: int | None = None
@@ -120,11 +123,27 @@ class Prefixes:
             length = run.length
         return length
 
-    def leave(self, sequence: Sequence, keeps: bool = True, soon: bool = False) -> None:
+    def known(self, ids: NDArray[np.int64], key: Hashable) -> int:
+        """Return how many of some ids, from the first one on, are there or are read by others. Any thread may ask.
+
+        What it returns may be wrong by the time that it is read, and is good for an estimate.
+        """
+        data, run, length = ids.tobytes(), self._roots.get(key), 0
+        while run is not None:
+            run = run.children.get(data[length * ITEM : (length + BLOCK) * ITEM])
+            if run is not None:
+                same = _common(run.ids, data[length * ITEM :])
+                length += same
+                if same < run.count:
+                    break
+        return length
+
+    def leave(self, sequence: Sequence, keeps: bool = True, soon: bool = False, forks: bool = False) -> None:
         """Keep what a sequence has read, which is about to lose its hypothesis; others may read on in its place.
 
         keeps: False to keep nothing. soon: for a sequence that gives way: what is kept is the next to go, and is kept
-        whatever the bound between calls is.
+        whatever the bound between calls is. forks: several hypotheses go on from what was read, so it has a place until
+        the request ends.
         """
         places = self._places.get(sequence.work, {})
         if sequence not in places:
@@ -143,6 +162,10 @@ class Prefixes:
             if each.length > known and (each.hypothesis is not None or each.reader is not None):
                 run = each.parent
                 break
+        if forks and run is not None:
+            self._shared.setdefault(sequence.work, []).append(run)
+            for each in _path(run):
+                each.users += 1
         while run is not None and run.parent is not None:
             self._join(run)
             if run.hypothesis is None and (soon or self.most or run.users > 1):
@@ -154,9 +177,17 @@ class Prefixes:
         self.let_go(self.kept - self.most - self.beyond)
 
     def leave_all(self, work: StepWork, keeps: bool) -> None:
-        """Do so for all sequences of a request that have a place."""
+        """Do so for all sequences of a request that ends."""
         for sequence in [*self._places.get(work, ())]:
             self.leave(sequence, keeps)
+        for run in self._shared.pop(work, ()):
+            self._free(run)
+        self.let_go(self.kept - self.most - self.beyond)
+
+    def trim(self) -> None:
+        """Keep no more than between two calls, because no sequence waits that had to give way."""
+        self.beyond = 0
+        self.let_go(self.kept - self.most)
 
     def let_go(self, tokens: int) -> None:
         """Free this number of kept tokens, or all if there are fewer: the least recently used first, from the ends."""
@@ -213,7 +244,7 @@ class Prefixes:
     def _free(self, run: _Run | None, soon: bool = False) -> None:
         """Count one user less of a run and those above it; keep those that nobody uses, if they were read.
 
-        soon: as in `leave`.
+        soon: what is kept is the next to go, and is kept whatever the bound between calls is.
         """
         idle: dict[_Run, None] = {}
         for each in _path(run)[::-1]:

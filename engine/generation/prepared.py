@@ -15,11 +15,12 @@ from ..model.generation_config import GenerationConfig
 from ..model.run_config import RunOptions
 from ..model.text_config import TextConfig
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from .checks import checked
+from .checks import checked, checked_rules
 from .encoder_decoder import KeptSource, SourceStepper
 from .groups import Generation
 from .lengths import Lengths
-from .results import Generated, Request, TokenLogprob
+from .processors import Rules
+from .results import Echo, Generated, Request, TokenLogprob
 from .schedule import Budget
 from .scoring import Scoring, Seen
 from .settings import settings_of_call
@@ -71,6 +72,8 @@ class PreparedModel:
         self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, run.max_tokens)
         self._tokenizers: dict[int, Tokenizer] = {}
         self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
+        self._rules: tuple[GenerationConfig, Rules] | None = None
+        """Those of the last request: the requests of a call share their settings, which are checked once."""
         self.queue = StepQueue(self._stepper, self.budget, options.cache_tokens, keep_tokens=keep_tokens)
 
     def settings_of_call(self, given: Mapping[str, Any]) -> GenerationConfig:
@@ -81,16 +84,18 @@ class PreparedModel:
     def checked(self, request: Request, kept: KeptSource | None = None) -> Generation:
         """Return a request that the model can compute; raises an `EngineError` for any other one.
 
-        kept: as in `engine.generation.checks.checked`.
+        kept: what the request reads in place of its source, whose ids then only say which one it is.
         """
-        new_text = None if self.text is None else self.tokenizer(self.text).incremental
-        return checked(self._stepper, request, self.budget, self.lengths, kept, new_text)
+        new_text, known = None if self.text is None else self.tokenizer(self.text).incremental, self._rules
+        if known is None or known[0] is not request.config:
+            known = self._rules = request.config, checked_rules(self._stepper, request.config)
+        return checked(self._stepper, request, self.budget, self.lengths, kept, new_text, known[1])
 
     def scoring(self, request: Request, continuation: Sequence[int], temperature: float = 1.0, seen: Seen | None = None
                 ) -> Scoring:
         """Return the work whose results are log p(id | source, prompt, ids before it) of each id of a continuation.
 
-        temperature, seen: as in `Scoring`. Raises `InputError` for wrong ids.
+        temperature: logits are divided by it. seen: gets the logits before that. Raises `InputError` for wrong ids.
         """
         return Scoring(self._stepper, request, continuation, temperature, seen, self.lengths)
 
@@ -105,18 +110,29 @@ class PreparedModel:
             self._tokenizers[id(text)] = Tokenizer(text, max_tokens=None, threads=self.threads, truncates=False)
         return self._tokenizers[id(text)]
 
-    def with_text(self, result: Generated) -> Generated:
-        """Return a result with its text and those of its log probabilities, if the model has a tokenizer."""
-        if self.text is None:
-            return result
-        text = self.tokenizer(self.text).continuation(result.ids) if result.text is None else result.text
-        logprobs = None if result.logprobs is None else tuple(map(self.named, result.logprobs))
-        return replace(result, text=text, logprobs=logprobs)
+    def with_text(self, result: Generated, echo: Echo | None = None) -> Generated:
+        """Return a result with its text and those of its log probabilities, if the model has a tokenizer.
+
+        echo: what stands in front of it.
+        """
+        text, logprobs = result.text, result.logprobs
+        if self.text is not None:
+            text = self.tokenizer(self.text).continuation(result.ids) if text is None else text
+            logprobs = None if logprobs is None else tuple(map(self.named, logprobs))
+        if echo is None:
+            return replace(result, text=text, logprobs=logprobs)
+        text = None if text is None else f"{self.text_of(echo)}{text}"
+        logprobs = None if logprobs is None else (*map(self.named, echo.logprobs), *logprobs)
+        return replace(result, ids=echo.ids + result.ids, text=text, logprobs=logprobs, echoed=len(echo.ids))
+
+    def text_of(self, echo: Echo) -> str | None:
+        """Return the text of a prompt that stands in front of results; None without a tokenizer."""
+        return self.tokenizer(self.text).decode(echo.ids) if echo.text is None and self.text is not None else echo.text
 
     def named(self, logprob: TokenLogprob) -> TokenLogprob:
         """Return the log probability of a token with texts and bytes, if the model has a tokenizer."""
         if self.text is None:
             return logprob
-        data = self.tokenizer(self.text).token_bytes(logprob.id)
-        return TokenLogprob(logprob.id, logprob.logprob, tuple(map(self.named, logprob.top)),
-                            data.decode("utf-8", "replace"), data)
+        told = self.tokenizer(self.text).token_text
+        top = tuple([TokenLogprob(one.id, one.logprob, (), *told(one.id)) for one in logprob.top])
+        return TokenLogprob(logprob.id, logprob.logprob, top, *told(logprob.id))

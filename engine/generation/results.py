@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,13 @@ from ..model.generation_config import GenerationConfig, ids_array
 from ..programs.observe import AttentionHead
 
 
-@dataclass(frozen=True)
-class TokenLogprob:
+class TokenLogprob(NamedTuple):
     """The log probability of a token in its place, under the model itself."""
 
     id: int
-    logprob: float
-    """ln p of the token, given those before it, with the bits of `Scored.log_probabilities`."""
+    logprob: float | None
+    """ln p of the token, given those before it, with the bits of `Scored.log_probabilities`; None for the first token
+    of a prompt that `echo` puts in front."""
     top: tuple[TokenLogprob, ...] = ()
     """The likeliest tokens in this place, as many as `logprobs` asks for, the likeliest first."""
     text: str | None = None
@@ -49,6 +49,8 @@ class Request:
     """The heads of cross-attention, as pairs (layer, head) from 0, whose weights each result shall have."""
     cache_key: str = ""
     """The prompt shares what is read with prompts of requests with an equal key."""
+    text: str | None = None
+    """The text that became the prompt, for `echo`; None for ids."""
 
 
 def decoder_ids(request: Request) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -65,11 +67,22 @@ def forced_first(config: GenerationConfig, prompt: int) -> list[int]:
 
 
 @dataclass(frozen=True)
+class Echo:
+    """The prompt of a request, which each of its results begins with."""
+
+    ids: list[int]
+    text: str | None
+    """As the caller gave it; None for ids."""
+    logprobs: list[TokenLogprob]
+    """Of the ids, as soon as the model has read them, if they were asked for."""
+
+
+@dataclass(frozen=True)
 class Generated:
     """One result of a request."""
 
     ids: list[int]
-    """The new tokens, without the prompt, the forced first token and the end token."""
+    """The new tokens, without the forced first token and the end token; `echo` puts those of the prompt in front."""
     score: float
     """sum(log p(token)) / n^length_penalty over the n new tokens, a forced first token and the end token included.
 
@@ -88,6 +101,8 @@ class Generated:
     """Of each token of `ids`, if they were asked for."""
     seed: int | None = None
     """The seed of its random numbers, if its tokens were drawn."""
+    echoed: int = 0
+    """How many of `ids`, and of `logprobs`, are those of the prompt, which `echo` puts in front of the new tokens."""
     attentions: dict[AttentionHead, NDArray[np.float32]] = field(default_factory=dict, repr=False, compare=False)
     """By (layer, head), weights of cross-attention [n,S]: row i has the weights of the S source tokens in the step that
     chose ids[i]. Each row sums to 1. They are left out of comparisons with ==."""

@@ -86,7 +86,7 @@ class CacheRoom:
         while self.waiting and self.enter(self.waiting[0], chain(entered, came)):
             came.append(self.waiting.pop(0))
         if not self.waiting:
-            self._prefixes.beyond = 0
+            self._prefixes.trim()
         return came
 
     def wait(self, sequences: Iterable[Sequence]) -> None:
@@ -97,6 +97,8 @@ class CacheRoom:
     def leave(self, work: StepWork) -> None:
         """Forget the sequences of a request that ends; there may be more memory now."""
         self.waiting = [sequence for sequence in self.waiting if sequence.work is not work]
+        if not self.waiting:
+            self._prefixes.trim()
         self._found = None
 
     def crowded(self, entered: List[Sequence], decoding: int) -> Sequence | None:

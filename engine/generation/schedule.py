@@ -113,8 +113,11 @@ class Schedule:
 
     def first(self) -> DecoderWork | None:
         """Return the work that enters next; None if none waits."""
-        heads = (queue[0] for queue in self._queues.values())
-        return min(heads, key=self._place, default=None)
+        return min(self.heads(), key=self._place, default=None)
+
+    def heads(self) -> list[DecoderWork]:
+        """Return the work of each owner and priority that enters next."""
+        return [queue[0] for queue in self._queues.values()]
 
     def admit(self, work: DecoderWork) -> None:
         """Let a work wait no longer, because it enters."""
@@ -128,7 +131,8 @@ class Schedule:
 
     def leave(self, work: DecoderWork, tokens: int) -> None:
         """Count the end of a work, unless it never came or has left, and its new tokens."""
-        if work.waits:
+        # An interrupt may have come in the middle of `admit`, and `forget` after it.
+        if work.waits and work in self._queues.get((work.entry.priority, work.entry.owner), ()):
             self.admit(work)
         if work in self._entered:
             self._entered.discard(work)

@@ -35,7 +35,7 @@ class Scoring(StepWork):
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
         seen: gets the logits before that. Either asks for all logits, and otherwise those of the continuation are
-        enough. lengths: as in `checked`. `StepWork` explains the attributes.
+        enough. lengths: the bounds of a model that is ready to run. `StepWork` explains the attributes.
         """
         super().__init__()
         source, prompt = decoder_ids(request)
@@ -91,9 +91,18 @@ class _Continuation(Sequence):
 
     def row(self, n: int) -> Row:
         """Return the row of a step that reads the next n ids."""
-        places = range(max(self.first_scored, self.read) + 1, self.read + n + 1)
-        self.wants = tuple([Want(ids=self.ids[i : i + 1]) for i in places]) or self.wants[:1]
-        return Sequence.row(self, n)
+        return row_with_next(self, n)
+
+
+def row_with_next(sequence: Sequence, n: int, likely: int = 0) -> Row:
+    """Return the row that reads the next n ids, and wants the logits of the id after each of them.
+
+    likely: as in `Want`. The ids of the sequence go on behind its length by one id at least.
+    """
+    places = range(max(sequence.first_scored, sequence.read) + 1, sequence.read + n + 1)
+    sequence.wants = (tuple([Want(ids=sequence.ids[i : i + 1], likely=likely) for i in places])
+                      or (Want(ids=sequence.ids[:1]),))
+    return Sequence.row(sequence, n)
 
 
 class _Scorings(Group):

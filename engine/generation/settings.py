@@ -49,6 +49,7 @@ def _id_of(key: Any, encode: Callable[[str], Sequence[int]] | None) -> Any:
                          "of the token")
     ids = encode(key)
     if len(ids) != 1:
+        instead = f"the id {key} is a number" if key.isdecimal() else "give the id of a token, or another text"
         raise InputError(f"logit_bias has the text {shown(key)}, which is {len(ids)} tokens ({listed(map(str, ids))}) "
-                         "and not one; give the id of a token, or another text")
+                         f"and not one; {instead}")
     return ids[0]

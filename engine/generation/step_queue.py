@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Hashable
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,10 +110,14 @@ class StepQueue(WorkQueue):
         """The groups of works that compute alike; a work whose rows have steps of their own is in a group alone."""
         self._reading: list[Sequence] = []
         """The sequences that have more unread ids than the next token."""
+        self._paused: list[Sequence] = []
+        """The sequences that have given their rows to callers who had none."""
         self._freed: list[tuple[StepWork, int]] = []
         """Hypotheses that no sequence has any more."""
         self._step_seconds = 0.0
         self._given_up = 0      # tokens of a step that another caller ended, which short steps read next
+        self.watcher: Callable[[int, int, float], object] = lambda rows, read, seconds: None
+        """Gets of each step the rows that decode, the tokens of prompts, and the seconds."""
 
     @property
     def vocab_size(self) -> int:
@@ -164,7 +169,7 @@ class StepQueue(WorkQueue):
     @property
     def counts(self) -> tuple[int, int]:
         """The number of works that have entered, and of works that wait; a work that was cancelled is in neither."""
-        if self._left:
+        if self._left or self._mark.torn:
             self._settle()
         entered = len(self._active)
         return entered, max(0, len(self._open) + len(self._arrived) - entered)
@@ -183,6 +188,7 @@ class StepQueue(WorkQueue):
             self.room.leave(work)
             self._stepper.close(work.number)
             self._reading = [sequence for sequence in self._reading if sequence.work is not work]
+            self._paused = [sequence for sequence in self._paused if sequence.work is not work]
             if (group := self._groups.get(self._key(work))) is not None:    # else an error came before it was there
                 group.leave(work)
                 if not group.works:
@@ -196,7 +202,7 @@ class StepQueue(WorkQueue):
         self.prefixes.clear()
         self.room.clear()
         self.schedule.forget()
-        self._active, self._groups, self._reading, self._freed = set(), {}, [], []
+        self._active, self._groups, self._reading, self._paused, self._freed = set(), {}, [], [], []
 
     def _adopt(self, entry: Entry) -> None:
         """Let a work of the parent go on in a forked child, from its beginning."""
@@ -232,16 +238,26 @@ class StepQueue(WorkQueue):
                 self._give_way(last)
         if self.room.waiting:
             self._reading += self.room.let_in(self._entered)
-        while (work := self.schedule.first()) is not None:
+        if self._paused:
+            self._resume()
+        while (work := self._next_work()) is not None:
             if isinstance(work, PassWork):
                 self._compute_pass(work)
             elif isinstance(work, StepWork) and not self._admit_one(work):
                 return
 
+    def _next_work(self) -> DecoderWork | None:
+        """Return the work that enters next: that of the owner with the fewest rows, where rows are missing."""
+        if self.schedule.owners == 1 or (not self._paused and self._free_rows > 0):
+            return self.schedule.first()
+        rows = self._rows_of_owners()
+        first = self.schedule.first()
+        return min(self.schedule.heads(), default=None, key=lambda work: (
+            -work.entry.priority, rows[work.entry.owner], work is not first, work.entry.number))
+
     def _admit_one(self, work: StepWork) -> bool:
         """Let a work enter, or end it if it cannot; return False, and do nothing, if there is no room for it yet."""
-        most = min(self.budget.rows, self.budget.tokens)
-        if self._active and sum(active.rows for active in self._active) + work.rows > most:
+        if self._active and work.rows > self._free_rows and not self._make_rows(work):
             return False
         if self.room.tokens is not None and cells_of(work.cached) > self.room.tokens // BLOCK:
             self._finish(work.entry, InputError(
@@ -258,6 +274,54 @@ class StepQueue(WorkQueue):
                 raise
             self._blame({work}, error)
         return True
+
+    @property
+    def _free_rows(self) -> int:
+        """The rows that are left for works that enter."""
+        return (min(self.budget.rows, self.budget.tokens) + len(self._paused)
+                - sum(active.rows for active in self._active))
+
+    def _rows_of_owners(self) -> Counter[Hashable]:
+        """Return how many rows each owner has."""
+        rows: Counter[Hashable] = Counter()
+        for work in self._active:
+            rows[work.entry.owner] += work.rows
+        rows.subtract(sequence.work.entry.owner for sequence in self._paused)
+        return rows
+
+    def _make_rows(self, work: StepWork) -> bool:
+        """Let the last sequences of the owner of the most rows pause for a work whose owner has none.
+
+        Return False, and do nothing, if none may: a call that fills all rows keeps nobody waiting to its end.
+        """
+        rows, missing = self._rows_of_owners(), work.rows - self._free_rows
+        [(richest, most)] = rows.most_common(1)
+        if rows[work.entry.owner] or self.room.waiting or most - missing < work.rows:
+            return False
+        may = [one for one in self._entered
+               if one.work.entry.owner == richest and one.work.entry.priority <= work.entry.priority]
+        paused: list[Sequence] = []
+        while len(paused) < missing and (last := self.room.last(may)) is not None:
+            paused.append(last)
+            may.remove(last)
+        if len(paused) < missing:
+            return False
+        for sequence in paused:
+            self._give_way(sequence)
+            self.room.waiting.remove(sequence)
+        self._paused += paused
+        return True
+
+    def _resume(self) -> None:
+        """Let paused sequences go on while there are rows, unless a work waits whose owner has fewer."""
+        rows, first = self._rows_of_owners(), self._next_work()
+        while self._paused and self._free_rows > 0:
+            owner = self._paused[0].work.entry.owner
+            if first is not None and rows[first.entry.owner] < rows[owner]:
+                break
+            rows[owner] += 1
+            self.room.wait([self._paused.pop(0)])
+        self._reading += self.room.let_in(self._entered)
 
     @property
     def _entered(self) -> list[Sequence]:
@@ -338,6 +402,7 @@ class StepQueue(WorkQueue):
         self.tokens_read += sum(n for _, n in chosen)
         self._given_up = max(0, self._given_up - read)
         self.schedule.measured(decoding, read, self._step_seconds)
+        self.watcher(decoding, read, self._step_seconds)
 
     def _fail(self) -> bool:
         """Make room after an allocation that failed as in a full cache, and return whether there was something to free.
@@ -365,12 +430,12 @@ class StepQueue(WorkQueue):
         """
         steps = {work.entry: work.steps for work in works if not work.has_ended}
         self._mend()
-        self._run_apart([*steps], fault, lambda entry: self._catch_up(entry, steps[entry]))
+        self._run_apart([*steps], fault, lambda entry: self._catch_up(entry, steps[entry]), self._mend)
 
     def _catch_up(self, entry: DecoderEntry, steps: int) -> None:
         """Compute a work that has begun anew in steps of its own, until it has made so many."""
         work, entry.alone = entry.work, True
-        if not self._open_work(work):
+        if entry.end is not None or not self._open_work(work):
             return
         while entry.end is None and work.steps < steps:
             work.steps += 1
@@ -390,7 +455,7 @@ class StepQueue(WorkQueue):
         if self._reading:
             for sequence in self._reading:
                 if sequence.work.reserves and not sequence.unread:      # its hypothesis is the prompt for the last time
-                    self.prefixes.leave(sequence)
+                    self.prefixes.leave(sequence, forks=True)
             self._reading = [sequence for sequence in self._reading if sequence.unread]
         if not scores.finite.all():
             scores = self._without_failed(parts, scores)

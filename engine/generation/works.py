@@ -23,7 +23,7 @@ from ..base.stop import Stop
 from ..queues.entry import Entry, OwnStop
 from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
-from .results import Token, TokenLogprob, logits_error
+from .results import Echo, Token, TokenLogprob, logits_error
 
 ROOM = 32
 """Ids by which the array of a sequence grows at least."""
@@ -38,6 +38,8 @@ class DecoderWork:
     """The results, if nothing has to be computed for them."""
     logprobs: List[list[TokenLogprob]] = ()
     """The log probabilities of the new tokens of each result so far, if they were asked for."""
+    echo: Echo | None = None
+    """The prompt that stands in front of each result, if that was asked for."""
     new_text: Callable[[], StopText] | None = None
     """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer, or without tokens."""
 
@@ -218,7 +220,7 @@ class Sequence:
     first_scored: int
     """The place of the first id after which scores are wanted."""
     wants: tuple[Want, ...] = ALL
-    """What is wanted after each of these ids, as in `Row`."""
+    """What is wanted after each of these ids, such as the logits or the best words."""
     read: int = 0
     """How many ids the model has read."""
     hypothesis: int | None = None

@@ -20,9 +20,9 @@ from ..base.lazy import lazy
 from ..base.ranges import ranges
 from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
-from ..encoding.text_encoder import TextEncoder
+from ..encoding.text_encoder import Packed, TextEncoder
 from ..model.head import HeadConfig, HeadLinear, HeadNorm, HeadNormalize, Mean, Step
-from ..queues.work import Pieces, Work
+from ..queues.work import Work
 from ..text.tokenizer import Tokens
 from ..uncertainty.probabilities import probabilities
 from ..weights.calibration import Calibration
@@ -67,8 +67,8 @@ class HeadRunner:
             most = max(1, LOGITS_AT_A_TIME // (self.config.outputs * max(1, *map(len, asked))))
         return self.encoder.work(self._compute_logits, tokens, call, most)
 
-    def _compute_logits(self, pieces: Pieces, stop: Stop) -> list[np.ndarray | None]:
-        tokens, batch, _ = self.encoder.batch_of(pieces)
+    def _compute_logits(self, packed: Packed, stop: Stop) -> list[np.ndarray | None]:
+        tokens, batch, _ = packed
         vectors = self.encoder.vectors(batch, stop)
         places: list[np.ndarray | None] = [None] * len(tokens.input_ids) if tokens.asked is None else [*tokens.asked]
         if self.config.passed_id is not None:       # the head reads the last token that has another id

@@ -27,8 +27,9 @@ from ..base.functions import log1p
 from ..base.install import needs_package
 from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
+from ..encoding.text_encoder import Packed
 from ..model.head import Scatter
-from ..queues.work import Pieces, Work
+from ..queues.work import Work
 from ..text.tokenizer import Tokens
 from .runner import LOGITS_AT_A_TIME, HeadRunner
 
@@ -152,9 +153,9 @@ def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Work:
     return runner.encoder.work(job, tokens, call)
 
 
-def _compute_sparse(runner: HeadRunner, pieces: Pieces, stop: Stop) -> list[Nonzeros]:
+def _compute_sparse(runner: HeadRunner, packed: Packed, stop: Stop) -> list[Nonzeros]:
     config, scatter = runner.config, runner.config.steps[-1]
-    tokens, batch, _ = runner.encoder.batch_of(pieces)
+    tokens, batch, _ = packed
     vectors = runner.encoder.vectors(batch, stop)
     ends = batch.cu_seqlens.astype(np.int64)
     if isinstance(scatter, Scatter):        # a number for each token, of which each word takes the largest

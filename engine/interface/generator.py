@@ -41,7 +41,8 @@ class Statistics(CacheStatistics):
     tokens_out: int
     """New tokens, in all samples and in the results of beam searches."""
     kept_tokens: int
-    """Tokens in the cache that no open request needs, for later requests that begin with them."""
+    """Those of `cache_tokens` that no open request needs, for later requests that begin with them. Open requests use
+    the others, `cache_tokens - kept_tokens`."""
     found_tokens: int
     """Tokens of prompts that were in the cache, or that another request was about to read."""
     read_tokens: int

@@ -43,7 +43,7 @@ def _advice(name: str, cls: type) -> str:
 
 def _load_again(cls: type[AnyLoaded], address: str, commit: str | None, kind: str, options: dict[str, Any],
                 memory: str, reading: dict[str, Any]) -> AnyLoaded:
-    """Load an object again, in another process. address, commit: as in `Source.address`; the others as in `_load`."""
+    """Load an object again, in another process. address, commit: the path or name on the hub, and its revision."""
     from ..loading.load import open_source  # here, because `import engine` shall stay light
 
     source = open_source(address, memory, commit)
@@ -105,7 +105,8 @@ class Loaded(metaclass=_Named):
               **reading: Any) -> AnyLoaded:
         """Return an object of this class for a model that generates; options: the arguments of the class.
 
-        kind: as in `load_model`. reading: further arguments of `load_model`, which the `load` of the class has, too.
+        kind: "generate", "transcribe" or "rank". reading: further arguments of `load_model`, which the `load` of the
+        class has, too.
         Raises `UnsupportedError` for a model of speech in place of one of texts, or the other way round.
         """
         from ..files.reading import release_freed

@@ -79,7 +79,7 @@ class Reranker(Loaded):
 
         if isinstance(model, Loadable) and model.kind == "encode":
             is_default = {"template": template == TEMPLATE, "instruction": instruction == INSTRUCTION,
-                          "answers": answers is None}
+                          "answers": answers is None, "max_rows": max_rows == 64, "keep_tokens": keep_tokens is None}
             self._adopt_engine(model, is_default, max_length, backend=backend, threads=threads, precision=precision,
                                max_batch_tokens=max_batch_tokens, bits=bits)
             return

@@ -26,7 +26,7 @@ class Submission(OfOneProcess):
 
     def __init__(self, handle: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
                  pieces: Callable[[Iterator[Token]], Pieces]):
-        """finish: as in `PreparedWorks`. samples: how many results the request has. pieces: makes pieces of tokens."""
+        """finish: makes a result of the queue's. samples: how many results it has. pieces: makes pieces of tokens."""
         self._handle, self._finish, self._samples, self._pieces = handle, finish, samples, pieces
 
     def cancel(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import NoReturn
 
 from ..backends.lock import new_turn
@@ -24,7 +26,8 @@ class Piece:
     text: str | None
     """The text that is certain with this token; it may be empty, because some characters need several tokens, and
     because what may become a stop text waits. None without a tokenizer. The texts of all pieces together are the text
-    of the result, also where it ends inside a character, whose U+FFFD the last piece has."""
+    of the result, also where it ends inside a character, whose U+FFFD the last piece has. Of a prompt that `echo` puts
+    in front, the first piece has all of the text."""
     logprob: TokenLogprob | None = None
     """The log probability of the token, if `logprobs` asks for it."""
 
@@ -46,9 +49,14 @@ class Pieces(OfOneProcess, Iterator[Piece]):
     _instead = "send the pieces that list(...) reads of it"
 
     def __init__(self, tokens: Iterator[Token], text: StopText | None,
-                 logprob_of: Callable[[int], TokenLogprob | None]):
-        """text: of no tokens yet; None without a tokenizer. logprob_of: gets the place of a token that has come."""
+                 logprob_of: Callable[[int], TokenLogprob | None], prompt: Callable[[], list[Piece]] = list):
+        """text: of no tokens yet; None without a tokenizer. logprob_of: gets the place of a token that has come.
+
+        prompt: returns the pieces that stand in front of the first token, after the model has read them.
+        """
         self._tokens, self._turn, self._text, self._logprob_of = tokens, new_turn(), text, logprob_of
+        self._prompt: Callable[[], list[Piece]] | None = prompt     # None after the first call
+        self._front: deque[Piece] = deque()     # the pieces of the prompt that were not given
         self._given = 0     # how many pieces were given
         self._ahead: Token | EngineError | None = None
         """The next token, or the error that follows the last one, where it was looked at before its turn."""
@@ -65,6 +73,11 @@ class Pieces(OfOneProcess, Iterator[Piece]):
         token, self._ahead = self._ahead or self._token(), None
         if isinstance(token, EngineError):
             raise token
+        if self._prompt is not None:
+            self._front, self._prompt = deque(self._prompt()), None
+        if self._front:
+            self._ahead = token
+            return self._front.popleft()
         if token is None:
             raise StopIteration
         place, self._given = self._given, self._given + 1
@@ -78,8 +91,8 @@ class Pieces(OfOneProcess, Iterator[Piece]):
         return Piece(token.id, text, self._logprob_of(place))
 
     def drop_ahead(self) -> None:
-        """Forget a token that was looked at before its turn."""
-        self._ahead = None
+        """Forget what was looked at before its turn: a token, or the pieces of a prompt."""
+        self._ahead, self._prompt, self._front = None, None, deque()
 
     def _token(self) -> Token | EngineError | None:
         """Return the next token, or what follows the last one: an error, or None."""
@@ -96,12 +109,19 @@ class Pieces(OfOneProcess, Iterator[Piece]):
 
 def pieces_of(model: PreparedModel, work: DecoderWork) -> Callable[[Iterator[Token]], Pieces]:
     """Return what makes pieces of the tokens of a work with one result."""
-    logprobs, new_text = work.logprobs, work.new_text       # without the work, which may hold much memory
+    logprobs, new_text, echo = work.logprobs, work.new_text, work.echo  # without the work, which may hold much memory
 
     def logprob_of(place: int) -> TokenLogprob | None:
         return model.named(logprobs[0][place]) if logprobs else None
 
-    return lambda tokens: Pieces(tokens, None if new_text is None else new_text(), logprob_of)
+    def prompt() -> list[Piece]:
+        if echo is None:
+            return []
+        told = [*map(model.named, echo.logprobs)] or repeat(None)
+        texts = chain([model.text_of(echo)], repeat(None if new_text is None else ""))
+        return [*map(Piece, echo.ids, texts, told)]
+
+    return lambda tokens: Pieces(tokens, None if new_text is None else new_text(), logprob_of, prompt)
 
 
 class Stream(OfOneProcess, Iterator[Piece]):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..base.advice import LACKED
+from ..base.advice import LACKED, WITHOUT_EFFECT
 from ..base.errors import UnsupportedError, listed, shown
 from ..model.generation_config import CHECKS, GenerationConfig
 
@@ -14,19 +14,11 @@ LOG = logging.getLogger("engine")
 
 GENERATION = "generation_config.json"
 """The file of the settings."""
-_OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps"}
-"""The keys of the files that are fields here: seed and prefix are the engine's own, and calls decide on timestamps."""
+_OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps", "logprobs", "echo"}
+"""The keys of the files that are fields here: seed and prefix are the engine's own, and calls decide on the others."""
 
-_WITHOUT_EFFECT = frozenset({
-    "_commit_hash", "_from_model_config", "assistant_confidence_threshold", "assistant_ensemble_weight",
-    "assistant_lookbehind", "cache_config", "cache_implementation", "compile_config", "continuous_batching_config",
-    "disable_compile", "is_assistant", "low_memory", "max_cache_len", "max_matching_ngram_size",
-    "num_assistant_tokens", "num_assistant_tokens_schedule", "output_attentions", "output_hidden_states",
-    "output_logits", "output_scores", "prefill_chunk_size", "prompt_lookup_num_tokens", "return_dict",
-    "return_dict_in_generate", "speculation_type", "target_lookbehind", "transformers_version", "use_cache",
-    "use_mtp",
-})
-"""Keys that say how transformers computes or what else it returns, but change no token."""
+_OF_FILES = {"_commit_hash", "_from_model_config", "return_dict"}
+"""Keys that files have besides `WITHOUT_EFFECT`, and that change no token either."""
 
 
 def settings_of(generation: Mapping[str, Any] | None, model: Mapping[str, Any] | None = None,
@@ -43,7 +35,7 @@ def settings_of(generation: Mapping[str, Any] | None, model: Mapping[str, Any] |
         if name in LACKED and name not in handled and value is not None and value != LACKED[name]:
             raise UnsupportedError(f"the model's settings ask for {name}={shown(value)}, which the engine lacks")
     if generation is not None:
-        known = {*_OWN, *LACKED, *_WITHOUT_EFFECT, *handled}
+        known = {*_OWN, *LACKED, *WITHOUT_EFFECT, *_OF_FILES, *handled}
         unknown = [name for name in generation if name not in known]
         if unknown:
             LOG.warning("%s has keys that the engine does not know, and that are left out: %s; if they change what is "

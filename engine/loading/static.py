@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import UnsupportedError, WeightsError, listed, shown
+from ..base.errors import WeightsError, listed, shown
 from ..files.folder import FORMATS, ModelFolder
 from ..files.safetensors import read_safetensors
 from ..model.config import static_config
 from ..model.head import HeadConfig, Scatter
 from ..model.text_config import TextConfig
 from ..text.safety import read_tokenizer
+from ..text.special_tokens import ids_of_tokens
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
 from ..weights.head import Head
@@ -84,7 +85,7 @@ def read_static(folder: ModelFolder, memory: str) -> Transformer:
     of_model2vec = is_model2vec(folder)
     with folder.within("tokenizer.json"):
         text = _text_of_model2vec(folder, text) if of_model2vec else _truncated(text)
-    vocabulary = _vocabulary(read_tokenizer(text.tokenizer_json))
+    vocabulary = ids_of_tokens(read_tokenizer(text.tokenizer_json))
     weights = _table(folder, _arrays(folder, memory), max(vocabulary.values()) + 1)
     with folder.within():
         rows, width = weights["embeddings.word"].shape
@@ -129,7 +130,7 @@ def _numbers_by_token(folder: ModelFolder, name: Any, text: TextConfig) -> np.nd
                            f"{shown(name)}")
     numbers = folder.read_object(name)
     with folder.within("tokenizer.json"):
-        vocabulary = _vocabulary(read_tokenizer(text.tokenizer_json))
+        vocabulary = ids_of_tokens(read_tokenizer(text.tokenizer_json))
     weight = np.zeros(len(vocabulary), np.float32)
     for token, number in numbers.items():
         place = vocabulary.get(token, len(weight))
@@ -209,29 +210,11 @@ def _text_of_model2vec(folder: ModelFolder, text: TextConfig) -> TextConfig:
     if (limit is not None and (type(limit) is not int or limit < 1)) or type(scaled) is not bool:
         raise WeightsError(f"config.json: max_length must be a number of tokens or null, and normalize true or false, "
                            f"not {shown(limit)} and {shown(scaled)}")
-    vocabulary = _vocabulary(tokenizer)
+    vocabulary = ids_of_tokens(tokenizer)
     # A text is cut before it is tokenized, so that a text of long words may keep fewer tokens than are allowed.
     most = None if limit is None else max(1, limit * int(median(map(len, vocabulary))))
     return replace(text, special_tokens=False, feeds_token_types=False, max_seq_length=limit, max_characters=most,
                    normalize=scaled, left_out_id=_unknown_id(tokenizer, vocabulary))
-
-
-def _vocabulary(tokenizer: dict[str, Any]) -> dict[str, int]:
-    """Return the ids of all tokens of a tokenizer.json; raises `WeightsError` and `UnsupportedError`."""
-    model = tokenizer.get("model")
-    words = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(words, list) and all(isinstance(entry, list) and entry and isinstance(entry[0], str)
-                                       for entry in words):
-        words = {entry[0]: i for i, entry in enumerate(words)}      # Unigram: pairs of a token and its score
-    if not isinstance(words, dict) or not words or not all(
-            isinstance(word, str) and type(number) is int for word, number in words.items()):
-        raise UnsupportedError("the vocabulary of the tokenizer is neither a map from tokens to ids nor a list of "
-                               "tokens with scores")
-    added = tokenizer.get("added_tokens") or []
-    if not isinstance(added, list) or not all(isinstance(token, dict) and isinstance(token.get("content"), str)
-                                              and type(token.get("id")) is int for token in added):
-        raise WeightsError("added_tokens must be a list of tokens, each with a content and an id")
-    return words | {token["content"]: token["id"] for token in added}
 
 
 def _unknown_id(tokenizer: dict[str, Any], vocabulary: dict[str, int]) -> int | None:

@@ -31,12 +31,17 @@ class ChatOptions(TemplateOptions, GeneratingOptions):
         if not self.add_generation_prompt and not self.continue_final_message:
             raise InputError("add_generation_prompt=False leaves out the start of the answer; leave it out, or say "
                              "continue_final_message=True to go on with the last message")
+        if self.settings.get("echo"):
+            raise InputError("echo=True puts the prompt in front, and a reply is the answer alone; leave echo out, or "
+                             "call generate(apply_chat_template(messages), add_special_tokens=False, echo=True)")
 
 
 def check_chats(model: Any) -> None:
-    """Raise `UnsupportedError` for a model that reads a source and no chat."""
-    if model.prepared.encoder_config is not None:
+    """Raise `UnsupportedError` for a model that reads a source and no chat, or without a tokenizer."""
+    prepared = model.prepared
+    if prepared.encoder_config is not None:
         raise UnsupportedError("this model has an encoder, which reads a source and no chat; call generate")
+    prepared.tokenizer(prepared.text)
 
 
 def conversation_place(i: int, single: bool) -> str:

@@ -107,7 +107,7 @@ class _Encoding(Workload):
         some = self._texts[places.start : places.stop]
         if self._are_ids:
             return Slice(places, _tokens_of_ids(self._encoder, some, places.start))
-        return Slice(places, self._encoder.tokens(some, self._prompt, stop))
+        return Slice(places, self._encoder.unread(some, self._prompt, stop))
 
     def _finished(self, vectors: np.ndarray) -> np.ndarray:
         return self._encoder.finished(vectors, self._width, self._options.normalize_embeddings)

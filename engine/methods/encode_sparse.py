@@ -40,7 +40,7 @@ class _SparseVectors(Workload):
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], most: int | None):
         computation = Computation(runner.encoder.queue, partial(sparse_rows, runner))
-        super().__init__(computation, inputs, lambda texts, stop: runner.encoder.tokens(
+        super().__init__(computation, inputs, lambda texts, stop: runner.encoder.unread(
             texts, stop=stop), [NOTHING] * len(inputs), cost=Cost(sequence=_WORD * min(_WORDS, runner.config.outputs)))
         self._runner, self._most = runner, most
 

@@ -79,7 +79,7 @@ class _HeadVectors(Workload):
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], *, normalized: bool):
         width = runner.config.outputs
-        super().__init__(head_logits(runner), inputs, lambda texts, stop: runner.encoder.tokens(texts, stop=stop),
+        super().__init__(head_logits(runner), inputs, lambda texts, stop: runner.encoder.unread(texts, stop=stop),
                          [np.zeros((0, width), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
         self._scales = normalized and not runner.config.ends_with_normalize      # a second time changes bits
 

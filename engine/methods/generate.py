@@ -40,14 +40,16 @@ def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, confi
               places: Sequence[str] | None) -> PreparedWorks:
     asked = _heads(model, options.output_attentions)
     heads, samples, works = tuple(dict.fromkeys(asked.values())), config.num_return_sequences, []
-    for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places,
-                                              special=options.add_special_tokens)):
+    for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places, heads=heads,
+                                              special=options.add_special_tokens, cache_key=options.cache_key)):
         with located(place_of(i, places)):
-            works.append(model.checked(replace(request, heads=heads, cache_key=options.cache_key)))
+            works.append(model.checked(request))
+
+    echoes = [work.echo for work in works]      # without the works, which may hold much memory
 
     def finish(i: int, results: Sequence[Generated]) -> Any:
         """Return the results of one work with their texts, and with the weights of the heads as they were asked for."""
-        results = [model.with_text(result) for result in results]
+        results = [model.with_text(result, echoes[i]) for result in results]
         if asked:
             results = [replace(one, attentions={given: one.attentions[head] for given, head in asked.items()})
                        for one in results]
@@ -67,8 +69,8 @@ def prepare_one(model: GeneratingModel, called: str, source: Any, prompt: Any, o
                 stop: Stop = NEVER, *, several: bool = False) -> PreparedWorks:
     """Return the call for one text, or for the ids of one, of which somebody reads the tokens one by one.
 
-    called: the method of the user. prompt: as in `Generator.stream`. several: whether the text may have several
-    results. Raises `InputError`.
+    called: the method of the user. prompt: what the text begins with, of a model with an encoder. several: whether the
+    text may have several results. Raises `InputError`.
     """
     if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
         raise InputError(f"{called} takes one text, not {len(source)} in a list; call {called}(text) for each, as "

@@ -17,6 +17,7 @@ from ..generation.prepared import PreparedModel
 from ..generation.results import Request
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
+from ..programs.observe import AttentionHead
 from ..text.sentences import check_order, check_sentences
 
 _NO_TEMPLATE = ("the model has no chat template; chat(messages, template=...) takes one, or write the prompt as one "
@@ -31,13 +32,14 @@ def place_of(i: int, places: Sequence[str] | None = None) -> str:
 
 
 def read_requests(model: PreparedModel, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop = NEVER, *,
-                  places: Sequence[str] | None = None, special: bool = True, bound: Bound | None = None
-                  ) -> list[Request]:
+                  places: Sequence[str] | None = None, special: bool = True, bound: Bound | None = None,
+                  cache_key: str = "", heads: tuple[AttentionHead, ...] = ()) -> list[Request]:
     """Return the checked requests of inputs; texts become ids. Raises `InputError`.
 
-    inputs, prompts: as in `Generator.generate`. config: the settings of the requests. places: as in `place_of`.
-    special: whether a text gets the special tokens that the tokenizer adds. bound: of the tokens of an input, if not
-    that of a source, or of a prompt for a model without an encoder.
+    inputs: a text, or a list of texts or of token ids. prompts: what the results begin with, of a model with an
+    encoder. config: the settings of the requests. places: what messages call each input. special: whether a text gets
+    the special tokens that the tokenizer adds. bound: of the tokens of an input, if not that of a source, or of a
+    prompt for a model without an encoder. cache_key, heads: as in `Request`.
     """
     refuse_chat(inputs, _instead_of_messages(model))
     if isinstance(inputs, str):
@@ -58,7 +60,8 @@ def read_requests(model: PreparedModel, inputs: Any, prompts: Any, config: Gener
     for i, item in enumerate(items):
         stop.check()
         with located(place_of(i, places)):
-            requests.append(_request(model, item, starts[i], config, special, bound, stop))
+            source, prompt, text = _parts(model, item, starts[i], special, bound, stop)
+        requests.append(Request(source, prompt, config, heads=heads, cache_key=cache_key, text=text))
     return requests
 
 
@@ -68,17 +71,18 @@ def check_no_prompts(model: PreparedModel, prompts: Any) -> None:
         raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
 
 
-def _request(model: PreparedModel, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None,
-             stop: Stop) -> Request:
-    """Return the request of one input, checked as far as its own ids go. The others are as in `read_requests`."""
+def _parts(model: PreparedModel, item: Any, prompt: Any, special: bool, bound: Bound | None, stop: Stop
+           ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None, str | None]:
+    """Return the source, the prompt and its text of the request of one input. bound: of its tokens, if it has its own.
+    """
     refuse_chat(item, _instead_of_messages(model))
     lengths = model.lengths
     if model.encoder_config is None:
         ids = read_ids(model, model.text, item, "an input", bound or lengths.prompt, special, stop)
-        return Request(source=None, prompt=ids.tolist(), config=config)
+        return None, ids, item if isinstance(item, str) else None
     ids = read_ids(model, model.source_text, item, "an input", bound or lengths.source, special, stop)
     start = None if prompt is None else read_ids(model, model.text, prompt, "a prompt", lengths.prompt, special, stop)
-    return Request(ids.tolist(), None if start is None else start.tolist(), config)
+    return ids, start, None
 
 
 def read_ids(model: PreparedModel, text: TextConfig | None, item: Any, what: str, bound: Bound, special: bool = True,

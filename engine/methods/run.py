@@ -26,7 +26,8 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
     """Return the result of a method for inputs, or of a single input its result alone.
 
     model: an `EncodingModel`, or for the methods of a reranker a `Reranker`.
-    batch_size, show_progress_bar, truncation, timeout: as in `Engine.encode`. Raises what the method raises.
+    batch_size: the most sequences of a batch. truncation: whether long texts are cut without a warning, or refused.
+    timeout: seconds after which the call raises `TimedOut`. Raises what the method raises.
     """
     method.needs(model)
     read, single = method.read(inputs, options)

@@ -41,10 +41,11 @@ def _prepare(model: GeneratingModel, given: tuple[Any, Any], options: ScoreOptio
         if prepared.encoder_config is not None:
             raise InputError("a model with an encoder scores targets: score(inputs, targets)")
         check_no_prompts(prepared, options.prompts)
-        requests, wanted = own_tokens(prepared, inputs, stop, special=special, places=places)
+        requests, wanted = own_tokens(prepared, inputs, stop, special=special, places=places,
+                                      cache_key=options.cache_key)
     else:
         requests = read_requests(prepared, inputs, options.prompts, prepared.generation, stop, places=places,
-                                 special=special)
+                                 special=special, cache_key=options.cache_key)
         items = [targets] if single else list_of_items("targets", targets)
         if len(items) != len(requests):
             raise InputError(f"there are {len(requests)} inputs and {len(items)} targets; each input needs one")
@@ -58,20 +59,19 @@ def _prepare(model: GeneratingModel, given: tuple[Any, Any], options: ScoreOptio
     works = []
     for i, (request, tokens) in enumerate(zip(requests, wanted, strict=True)):
         with located(place_of(i, places)):
-            request = replace(request, cache_key=options.cache_key)
             works.append(prepared.scoring(request, tokens, temperature=temperature))
     return PreparedWorks(prepared.queue, works, lambda i, scores: Scored(np.array(scores, np.float32)),
                          partial(place_of, places=places), single)
 
 
 def own_tokens(model: PreparedModel, inputs: Any, stop: Stop = NEVER, *, special: bool = True,
-               places: Sequence[str] | None = None) -> tuple[list[Request], list[list[int]]]:
+               places: Sequence[str] | None = None, cache_key: str = "") -> tuple[list[Request], list[list[int]]]:
     """Return a request for each input with its first token as the prompt, and the other tokens of the input.
 
-    The arguments are as in `read_requests`.
+    special: whether a text gets the tokenizer's special tokens. places: what messages call each input.
     """
     prompted = read_requests(model, inputs, None, model.generation, stop, places=places, special=special,
-                             bound=model.lengths.scored)
+                             bound=model.lengths.scored, cache_key=cache_key)
     tokens = [ids_array("an input", request.prompt).tolist() for request in prompted]
     requests = [replace(request, prompt=ids[:1]) for request, ids in zip(prompted, tokens, strict=True)]
     return requests, [ids[1:] for ids in tokens]

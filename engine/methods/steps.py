@@ -32,7 +32,7 @@ class Tokenized:
         """The tokens of each sequence."""
 
     def work(self, kind: Hashable = None) -> Work:
-        """Return the work of all sequences for the queue of the model. kind: as in `Work`."""
+        """Return the work of all sequences for the queue of the model. kind: by which statistics tell works apart."""
         tokens = gathered([(part.tokens, range(len(part.tokens.input_ids))) for part in self._parts])
         work = self.workload.computation.work(tokens, PLAIN)
         work.kind = kind

@@ -54,7 +54,7 @@ class Recordings:
     def results(self, stop: Stop = NEVER, show_progress_bar: bool | None = False) -> Iterator[Any]:
         """Yield the result of each recording, in order, each as soon as it is there.
 
-        show_progress_bar: as in `Transcriber.transcribe`.
+        show_progress_bar: None shows one on a terminal if the logger "engine" is at level INFO or DEBUG.
         """
         wanted = replace(self.wanted, stop=stop)
         return self.transcription.results(self.items, wanted, self.max_seconds, show_progress_bar)
@@ -83,6 +83,8 @@ def _prepare(model: Any, audio: Any, options: TranscribeOptions, stop: Stop = NE
     transcription: Transcription = model.transcription
     code = transcription.tokens.spoken(options.language, options.task)
     config = model.prepared.settings_of_call(options.settings)
+    if config.logprobs is not None:
+        raise InputError("transcribe tells no log probabilities of tokens; leave logprobs out")
     by_word = options.timestamps == "word"
     if options.timestamps:
         transcription.check_windows(config)

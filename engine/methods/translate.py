@@ -101,7 +101,7 @@ def check_translates(model: GeneratingModel) -> None:
 
 def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, places: Sequence[str] | None = None
                ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the inputs and the settings with which `generate` translates texts. places: as in `place_of`."""
+    """Return the inputs and the settings with which `generate` translates texts. places: what messages call them."""
     prepared, sources = model.prepared, []
     for i, text in enumerate(read_texts(texts)[0]):
         with located(place_of(i, places)):
@@ -121,6 +121,8 @@ def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, pl
 def _prepare(model: GeneratingModel, texts: Any, options: TranslateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
     inputs, settings = sources_of(model, texts, options, places)
+    if (told := settings.get("logprobs")) is not None and told is not False:
+        raise InputError("translate returns texts, without log probabilities; leave logprobs out, or call generate")
     generated = GENERATE.prepare(model, inputs, GenerateOptions(settings=settings), stop, places)
 
     def finish(i: int, results: Any) -> Any:

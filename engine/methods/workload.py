@@ -45,6 +45,7 @@ class Computation(NamedTuple):
                 kept = [i for i, row in enumerate(rows) if row is not None]
                 numbers, rows = [numbers[i] for i in kept], [rows[i] for i in kept]
             yield numbers, rows
+        tokens.report()
 
 
 def sentence_vectors(encoder: TextEncoder) -> Computation:
@@ -136,7 +137,7 @@ class Workload:
         self.results: Any = [None] * len(inputs) if results is None else results
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
-        """Yield ranges of inputs to tokenize at one time, which bounds the memory; the arguments are as in `slices`."""
+        """Yield ranges of inputs to tokenize at one time, which bounds the memory; None for the usual most of each."""
         return slices(self.inputs, most, most_characters)
 
     def least(self, stop: Stop = NEVER) -> int:
@@ -189,7 +190,8 @@ class Logits(Workload):
         dictionaries: how many the result of an input has, for its cost.
         """
         outputs = runner.config.outputs
-        super().__init__(head_logits(runner), inputs, tokenize or runner.encoder.tokenizer,
+        super().__init__(head_logits(runner), inputs, tokenize or (
+                lambda texts, stop: runner.encoder.unread(texts, stop=stop)),
                          np.zeros((len(inputs), outputs), np.float32),
                          cost=Cost(sequence=NUMBER * outputs + DICTIONARY * dictionaries))
         self._finish = finish

@@ -6,7 +6,8 @@ import math
 import operator
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arguments import flag, positive_int, positive_int_or_none
-from ..base.errors import InputError, UnsupportedError, listed, nearest, shown
+from ..base.errors import ContextTooLong, InputError, UnsupportedError, listed, nearest, shown
 
 NEW_TOKENS = 256
 """The most new tokens when neither max_new_tokens nor max_length is given."""
@@ -74,6 +75,9 @@ class GenerationConfig:
     logprobs: int | None = None
     """With a number from 0 to 20, each new token has its log probability under the model itself, before temperature,
     penalties and masks, and this number of the likeliest tokens in its place. True is 0, and None is neither."""
+    echo: bool = False
+    """Whether a result begins with the prompt: its tokens, its text and, with logprobs, its log probabilities, of which
+    the first token has none. Then max_new_tokens may be 0."""
 
     # Changes of the logits (processors.py).
     repetition_penalty: float = 1.0
@@ -147,6 +151,12 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             object.__setattr__(self, field.name, CHECKS[field.name](field.name, getattr(self, field.name)))
+        self._check_length()
+
+    def _check_length(self) -> None:
+        if self.max_new_tokens == 0 and not self.echo:
+            raise InputError("max_new_tokens must be None or an int of at least 1, not 0; with echo=True, 0 gives the "
+                             "prompt alone")
 
     def changed(self, /, **options: Any) -> GenerationConfig:
         """Return these settings with some of them replaced. None gives a field its default value.
@@ -160,8 +170,13 @@ class GenerationConfig:
         for one, other in _EXCLUSIVE:
             if options.get(one) is not None and options.get(other) is None:
                 options[other] = _DEFAULTS[other]
-        given: dict[str, Any] = {name: _DEFAULTS[name] if x is None else x for name, x in options.items()}
-        return replace(self, **given)
+        if not options:
+            return self
+        changed = copy(self)        # whose other fields need no second check
+        for name, value in options.items():
+            object.__setattr__(changed, name, CHECKS[name](name, _DEFAULTS[name] if value is None else value))
+        changed._check_length()
+        return changed
 
     def check_together(self, vocab_size: int) -> None:
         """Raise an `EngineError` for settings that contradict each other or the size of the vocabulary."""
@@ -175,9 +190,12 @@ class GenerationConfig:
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise InputError(f"min_new_tokens={self.min_new_tokens} must not be above "
                              f"max_new_tokens={self.max_new_tokens}")
-        for name in _ID_FIELDS:     # an id, None, several ids, or lists of ids
-            for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else chain(*self.bad_words_ids):
-                if token is not None and token >= vocab_size:
+        for name in _ID_FIELDS:
+            if not (value := getattr(self, name)):      # None, the id 0, or no ids
+                continue
+            ids = chain(*value) if name == "bad_words_ids" else (value,) if isinstance(value, int) else value
+            for token in ids:
+                if token >= vocab_size:
                     raise InputError(f"{name} has the id {token}, but the model has {vocab_size} tokens")
         if self.logit_bias and self.logit_bias[-1][0] >= vocab_size:
             raise InputError(f"logit_bias has the id {self.logit_bias[-1][0]}, but the model has {vocab_size} tokens")
@@ -216,12 +234,12 @@ class GenerationConfig:
         if self.max_new_tokens is not None:
             limit = prompt + self.max_new_tokens
             if limit > most:
-                raise InputError(f"max_new_tokens={self.max_new_tokens} after a prompt of {prompt} tokens is more than "
-                                 f"the model has positions for; give at most {most - prompt}{advice}")
+                raise ContextTooLong(f"max_new_tokens={self.max_new_tokens} after a prompt of {prompt} tokens is more "
+                                     f"than the model has positions for; give at most {most - prompt}{advice}")
         else:
             limit = prompt + NEW_TOKENS if self.max_length is None else self.max_length
             if limit <= prompt:
-                raise InputError(f"max_length={limit} leaves no room after a prompt of {prompt} tokens")
+                raise ContextTooLong(f"max_length={limit} leaves no room after a prompt of {prompt} tokens")
             limit = int(min(limit, most))
         if self.forced_bos_token_id is not None and prompt == 1 and limit < 3:
             raise InputError("with forced_bos_token_id there must be room for at least two new tokens")
@@ -236,7 +254,7 @@ def check_length(part: str, tokens: int, longest: int | None, verb: str = "reads
     part. at_least: whether the part may have more than these tokens. advice: what else to do, for the message's end.
     """
     if longest is not None and tokens > longest:
-        raise InputError(f"{part} has {'at least ' * at_least}{tokens:,} tokens, but the model {verb} at most "
+        raise ContextTooLong(f"{part} has {'at least ' * at_least}{tokens:,} tokens, but the model {verb} at most "
                          f"{longest:,}; shorten it{advice}")
 
 
@@ -262,21 +280,34 @@ def _length(name: str, value: Any) -> int | None:
     return None if length is None else min(length, _LARGEST)
 
 
-def _count(name: str, value: Any, most: int = _LARGEST) -> int:
-    """Return an integer from 0 to `most`."""
+def _new_tokens(name: str, value: Any) -> int | None:
+    """Return a number of tokens, at least 1, or 0, which `echo` alone takes."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == 0:
+        return 0
+    return _length(name, value)
+
+
+def _count(name: str, value: Any, most: int = _LARGEST, hint: str = "") -> int:
+    """Return an integer from 0 to `most`. hint: the end of the message about any other value."""
     try:
         number = -1 if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = -1
     if number < 0:
-        raise InputError(f"{name} must be an int of at least 0, not {shown(value)}")
+        raise InputError(f"{name} must be an int of at least 0, not {shown(value)}{hint}")
     if number > most:
         raise InputError(f"{name} must be at most {most:,}, not {shown(value)}")
     return number
 
 
 def _seed(name: str, value: Any) -> int:
-    return secrets.randbits(63) if isinstance(value, str) and value == "random" else _count(name, value, 2**64 - 1)
+    if isinstance(value, str) and value == "random":
+        return secrets.randbits(63)
+    return _count(name, value, 2**64 - 1, '; "random" draws one')
+
+
+def _top_k(name: str, value: Any) -> int:
+    return _count(name, value, hint="; 0 keeps all tokens")
 
 
 def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
@@ -320,7 +351,10 @@ def _ids(name: str, value: Any) -> tuple[int, ...]:
     """Return one id, several ids or None as a tuple."""
     if value is None:
         return ()
-    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes)):
+    if isinstance(value, str):
+        raise InputError(f"{name} must be an id or a list of ids, not {shown(value)}; tokenizer.token_id of the model "
+                         "gives the id of a token")
+    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, bytes):
         _few(name, np.size(value) if isinstance(value, np.ndarray) else len(value))
         ids = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
         return tuple(_count(f"each id of {name}", x) for x in ids)
@@ -378,7 +412,7 @@ def _early(name: str, value: Any) -> bool | str:
 _PART = _number(0, 1)
 
 CHECKS: dict[str, Any] = {
-    "max_new_tokens": _length,
+    "max_new_tokens": _new_tokens,
     "max_length": _length,
     "min_new_tokens": _count,
     "min_length": _count,
@@ -388,6 +422,7 @@ CHECKS: dict[str, Any] = {
     "num_return_sequences": positive_int,
     "stop_strings": _stop_texts,
     "logprobs": _logprobs,
+    "echo": flag,
     "include_stop": flag,
     "ignore_eos": flag,
     "repetition_penalty": _number(0.01, 100),
@@ -409,7 +444,7 @@ CHECKS: dict[str, Any] = {
     "is_multilingual": _flag_or_none,
     "do_sample": flag,
     "temperature": _number(0, 1e6),
-    "top_k": _count,
+    "top_k": _top_k,
     "top_p": _PART,
     "min_p": _PART,
     "seed": _seed,

@@ -46,6 +46,16 @@ class TicketRef(weakref.ref[Any]):
     entry: Entry
 
 
+class Bell(SimpleQueue[bool]):
+    """What a thread waits at for news of some works; an item wakes it, and True tells it to take the turn."""
+
+    __slots__ = ("entries", "seen")
+
+    def __init__(self, entries: Sequence[Entry], seen: int | None):
+        """entries, seen: as in `has_news`."""
+        self.entries, self.seen = entries, seen
+
+
 class Entry:
     """A work on its way through a queue. The thread that has the queue's turn changes it; any thread may read it."""
 
@@ -61,7 +71,7 @@ class Entry:
         self.end: BaseException | bool | None = None
         """True when all is there, the error of a work that failed, and None until then."""
         self.bells: deque[SimpleQueue[bool]] = deque()
-        """Of the threads that wait for the next part; an item in one wakes its thread."""
+        """Of the threads that wait for the next part."""
         self.end_bells: deque[SimpleQueue[bool]] = deque()
         """Of the threads that wait for the end."""
         self.callbacks: deque[Callable[[], object]] = deque()
@@ -69,7 +79,7 @@ class Entry:
         self.waited = self.computing = 0.0
 
     def bells_of(self, seen: int | None) -> deque[SimpleQueue[bool]]:
-        """Return the bells of those who wait for news; seen: as in `has_news`."""
+        """Return the bells of those who wait for a part beyond `seen` ones, or for the end; None: for the end."""
         return self.end_bells if seen is None else self.bells
 
     def ring(self) -> None:

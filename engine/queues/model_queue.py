@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from ..base.stop import NEVER, Stop
@@ -22,6 +20,8 @@ LONGEST = 0.005
 """The most seconds that a caller sleeps before a batch, until others come again with new works."""
 LEAST = 1 / 64
 """The least part of the time of the last batch for which it sleeps, after it has done so in vain; the most is 1."""
+AGAIN = 32
+"""After so many batches it sleeps for half of that time again, because callers may have fallen into two groups."""
 ENOUGH = 256
 """The tokens of a batch that gains little from more of them."""
 SECONDS, FEWEST = 0.05, 512
@@ -80,12 +80,13 @@ class ModelQueue(WorkQueue):
         self.in_flight = 0
         """The tokens of the batch that is computed now."""
         self.order: Order[RowsEntry] = Order()
-        """The works that have pieces left."""
+        """The works that have pieces left, but those that have just come."""
+        self._new: list[RowsEntry] = []     # these, until the next batch
         self._measured = 0.0, 0.0       # tokens, and their seconds, of full batches; an older one counts less
         self._callers = self._before = 0        # works that were open at the last batch
         self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
         self._patience = 1.0
-        self._lingers: SimpleQueue[None] | None = None      # the bell of a caller that waits in `_linger`
+        self._rests = False     # whether a caller sleeps before the next batch
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
                ) -> RowsTicket:
@@ -96,16 +97,13 @@ class ModelQueue(WorkQueue):
         which a caller that waits looks at, and a batch of this work alone. Raises `Closing` after `close`.
         """
         self._check_open()
-        ticket = self._accept(RowsTicket(self, RowsEntry(next(self._numbers), work, priority, owner,
-                                                         OwnStop(stop, deadline), self._mixes)))
-        if (bell := self._lingers) is not None and self._all_came():
-            bell.put(None)
-        return ticket
+        return self._accept(RowsTicket(self, RowsEntry(next(self._numbers), work, priority, owner,
+                                                       OwnStop(stop, deadline), self._mixes)))
 
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
         """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
 
-        stop: as in `submit`.
+        stop: that of the call, which a caller that waits looks at, and a batch of this work alone.
         """
         rows = self._compute_alone(work, stop)
         if rows is not None:
@@ -135,7 +133,8 @@ class ModelQueue(WorkQueue):
                 if taken:
                     stop.check()
                     begun, self._before = time.perf_counter(), 1
-                    rows = work.job([(work, work.order)], stop)
+                    tokens, packed = work.packed([(work, work.order)], tokens)
+                    rows = work.job(packed, stop)
                     self._note_batch([work], pieces, tokens, time.perf_counter() - begun)
         finally:
             if taken and self._asleep:
@@ -156,14 +155,14 @@ class ModelQueue(WorkQueue):
     def before_first(self, owner: str, first: int, priority: int = 0) -> int:
         """Return how many tokens come before the first piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.before_first`.
+        first: the tokens of that piece.
         """
         return self.in_flight + self.order.before_first(owner, first, priority, self._changes())
 
     def before_last(self, owner: str, size: int, priority: int = 0) -> int:
         """Return how many tokens come before the last piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.before_last`.
+        size: the tokens of the work.
         """
         return self.in_flight + self.order.before_last(owner, size, priority, self._changes())
 
@@ -175,23 +174,23 @@ class ModelQueue(WorkQueue):
         left = {one.entry if isinstance(one, TicketRef) else one for one in [*self._left]}
         return [(waiting, 1) for waiting in come] + [(waiting, -1) for waiting in left if waiting.end is None]
 
-    def _linger(self) -> None:
-        """Wait a moment for callers that the last batch served and that come again, so that they are not a batch apart.
+    def _rest(self) -> float:
+        """Return how many seconds to sleep for callers that the last batch served, so that they are not a batch apart.
 
-        Otherwise a few callers fall into two groups that take turns, with batches of half the size.
+        Otherwise a few callers fall into two groups that take turns, with batches of half the size. The last one that
+        comes again computes for all.
         """
-        until = self._ended + min(self._patience * self._seconds, LONGEST)
-        if self._all_came() or time.perf_counter() > until:
-            return
-        bell: SimpleQueue[None] = SimpleQueue()
-        self._lingers = bell        # which `submit` rings
-        try:
-            while not (came := self._all_came()) and (seconds := until - time.perf_counter()) > 0:
-                with suppress(Empty):
-                    bell.get(timeout=seconds)
-        finally:
-            self._lingers = None
-        self._patience = min(1.0, 2 * self._patience) if came else max(LEAST, self._patience / 2)
+        seconds = self._ended + min(self._patience * self._seconds, LONGEST) - time.perf_counter()
+        if seconds <= 0 and not self._rests:
+            return 0.0
+        came = self._all_came()
+        if seconds > 0 and not came:
+            self._rests = True
+            return seconds
+        if self._rests:
+            self._rests, self._patience = False, min(1.0, 2 * self._patience) if came else max(
+                LEAST, self._patience / 4)
+        return 0.0
 
     def _all_came(self) -> bool:
         """Return whether as many works wait as before the last batch, or enough for a batch without them."""
@@ -200,10 +199,18 @@ class ModelQueue(WorkQueue):
 
     def _compute_next(self) -> bool:
         """Compute one batch; return False if none waits."""
-        batch = self.order.take(self._room()) if self._open else None
-        if batch is not None and batch.taken:
+        if not self._open:
+            return False
+        room = self._room()
+        new, self._new = self._new, []
+        batch = None if len(self.order) else NextBatch.of_all(new, room)
+        if batch is None:
+            for entry in new:
+                self.order.add(entry)
+            batch = self.order.take(room)
+        if batch.taken:
             self._compute(batch)
-        return batch is not None and bool(batch.taken)
+        return bool(batch.taken)
 
     def _room(self) -> int:
         """Return the most tokens of the next batch, which is short while several works wait."""
@@ -215,15 +222,17 @@ class ModelQueue(WorkQueue):
 
     def _enter(self, entry: RowsEntry) -> None:
         if entry.pieces_left:
-            self.order.add(entry)
+            self._new.append(entry)
         else:       # the last rows were given in a step that an interrupt ended
             self._finish(entry, True)
 
     def _forget(self, entry: RowsEntry) -> None:
+        if entry in self._new:
+            self._new.remove(entry)
         self.order.drop(entry)
 
     def _reset(self) -> None:
-        self.order, self.in_flight = Order(), 0
+        self.order, self._new, self.in_flight = Order(), [], 0
         for entry in [*self._open.values()]:
             entry.rewind()
 
@@ -233,17 +242,18 @@ class ModelQueue(WorkQueue):
         self._before, self.in_flight = len(self._open), batch.tokens
         begun = time.perf_counter()
         fault = None
+        tokens = batch.tokens
         try:
-            self._run(works, begun)
+            tokens = self._run(works, tokens)
         except BaseException as error:
             if self._must_leave(error):
                 raise       # of a signal handler; the works go back into the order
             fault = error
         if fault is not None:
-            self._run_apart(works, fault, lambda waiting: self._run_left(waiting, begun))
+            self._run_apart(works, fault, self._run_left)
         self.in_flight = 0
-        self._note_batch([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
-                    fault is not None)
+        self._note_batch([waiting.work for waiting in works], batch.pieces, tokens, time.perf_counter() - begun,
+                         fault is not None)
 
     def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
                     ) -> None:
@@ -252,18 +262,26 @@ class ModelQueue(WorkQueue):
         self._callers = len(self._arrived) + max(len(self._open), self._before)
         self._seconds, self._ended = seconds, time.perf_counter()
         self.counts.add(works, pieces, tokens, seconds)
+        if self.counts.batches % AGAIN == 0:
+            self._patience = max(0.5, self._patience)
         # A batch that is not half full, or failed, says little about the rate.
         full = self._room() if self.has_thread else min(FEWEST, self.max_tokens)
         if not failed and (2 * tokens >= full or not self.rate):
             before, kept = self._measured, 1 - 1 / KEPT
             self._measured = kept * before[0] + tokens, kept * before[1] + max(seconds, 1e-6)
 
-    def _run(self, works: Sequence[RowsEntry], begun: float) -> None:
-        """Compute what was taken of some works of one job in a batch that has begun, and hand out the rows."""
+    def _run(self, works: Sequence[RowsEntry], tokens: int) -> int:
+        """Compute what was taken of some works of one job, hand out the rows, and return the tokens of the batch.
+
+        tokens: the sum of the costs.
+        """
+        begun = time.perf_counter()
         pieces = [(waiting.work, waiting.work.order[waiting.given : waiting.taken]) for waiting in works]
         shared = len(works) > 1
+        tokens, packed = works[0].work.packed(pieces, tokens)
+        self._tell_served()     # who go on as soon as the job releases Python's lock
         # The stop of one work must not end the batch of others.
-        rows = works[0].work.job(pieces, NEVER if shared else works[0].stop)
+        rows = works[0].work.job(packed, NEVER if shared else works[0].stop)
         first, ended = 0, time.perf_counter()
         for waiting, (_, numbers) in zip(works, pieces, strict=True):
             waiting.clock(begun, ended)
@@ -279,12 +297,13 @@ class ModelQueue(WorkQueue):
                     self._finish(waiting, error)
                     continue
             if waiting.given == len(waiting.work.order):
-                self._finish(waiting, True)
+                self._finish(waiting, True, later=True)
+        return tokens
 
-    def _run_left(self, waiting: RowsEntry, begun: float) -> None:
+    def _run_left(self, waiting: RowsEntry) -> None:
         """Compute what a batch has taken of a work and has not given."""
         if waiting.taken > waiting.given:
-            self._run([waiting], begun)
+            self._run([waiting], 0)
 
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""

@@ -54,6 +54,9 @@ class Queued(Protocol):
     def pieces_left(self) -> int:
         """The number of pieces that were not taken."""
 
+    def take_all(self) -> None:
+        """Take all pieces that are left."""
+
     def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
         """Take the next pieces until they have `grain` tokens, and return (their number, their tokens).
 
@@ -103,6 +106,20 @@ class NextBatch(Generic[Each]):
     most: float = float("inf")
     """The most pieces of it, by the works that are in it."""
     pieces: int = 0
+
+    @classmethod
+    def of_all(cls, works: Sequence[Each], room: int) -> NextBatch[Each] | None:
+        """Return a batch of all pieces of some works; None if they do not fit one batch, and an order has to choose."""
+        batch, job = cls(room), works[0].job if works else None
+        for work in works:
+            if work.job != job or work.left > batch.room or work.most is not None:
+                return None
+            batch.taken[work] = work.pieces_left
+            batch.tokens, batch.room, batch.pieces = (
+                batch.tokens + work.left, batch.room - work.left, batch.pieces + work.pieces_left)
+        for work in works:
+            work.take_all()
+        return batch
 
     def take(self, work: Each, grain: int) -> int | None:
         """Take pieces of a work, about `grain` tokens; return their tokens, None if there is no room for one."""
@@ -275,7 +292,7 @@ class Order(Generic[Each]):
     def before_last(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the last piece of a new work of `size` tokens.
 
-        Each other work gets as much as the new one until then. changes: as in `before_first`.
+        Each other work gets as much as the new one until then. changes: the works that are about to come and to go.
         """
         _, others, higher = self._waiting(owner, priority, changes)
         mine = sum(min(work.left, size) for work in self if (work.owner, work.priority) == (owner, priority))

@@ -60,6 +60,10 @@ class RowsEntry(Entry):
         """How many pieces have their row."""
         return self.parts[-1].end if self.parts else 0
 
+    def take_all(self) -> None:
+        """Take all pieces that are left, as `Queued.take_all` says."""
+        self.taken, self.left, self.pieces_left, self.first = len(self.work.order), 0, 0, 0
+
     def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
         """Take the next pieces, as `Queued.take` says."""
         costs, order, taken, size = self.work.costs, self.work.order, self.taken, 0
@@ -133,7 +137,7 @@ class RowsTicket(Ticket):
     def result(self, timeout: float | None = None) -> list[Any]:
         """Wait for all rows, and return them in the order of the pieces; raises the error of the work.
 
-        timeout: as in `wait`.
+        timeout: the seconds after which this raises `TimedOut`, and the work goes on.
         """
         self.wait(timeout)
         if self._read:

@@ -12,8 +12,8 @@ from ..base.stop import Stop
 
 Pieces: TypeAlias = "Sequence[tuple[Work, Sequence[int]]]"
 """The works of a batch, each with the numbers of its pieces that the batch computes."""
-Job: TypeAlias = "Callable[[Pieces, Stop], Sequence[Any] | np.ndarray]"
-"""Computes the pieces of a batch, and returns one row for each, in their order: an array, or a list.
+Job: TypeAlias = "Callable[[Any, Stop], Sequence[Any] | np.ndarray]"
+"""Gets `Pieces`, or what `Work.pack` makes of them, and returns one row for each, in their order: an array, or a list.
 
 Pieces of several works are computed together if their jobs are equal, as two bound methods of one object are.
 """
@@ -34,8 +34,18 @@ class Work:
     """What the work asks for beside its pieces, by which `Counts.unlike_batches` tells works apart."""
     look: Callable[[Sequence[Any] | np.ndarray], object] | None = None
     """Gets the rows of this work that a batch has computed; an error that it raises ends this work alone."""
+    pack: Callable[[Pieces], tuple[int, Any]] | None = None
+    """Returns the tokens of a batch, and what its job reads; works of one job have one. None for the pieces and costs.
+
+    The callers of the batch before sleep meanwhile, and wake up when the job begins.
+    """
     order: list[int] = field(init=False, repr=False)
     """The numbers of the pieces, in the order in which they are computed."""
 
     def __post_init__(self) -> None:
-        self.order = sorted(range(len(self.costs)), key=self.costs.__getitem__, reverse=True)
+        count = len(self.costs)
+        self.order = [0] if count == 1 else sorted(range(count), key=self.costs.__getitem__, reverse=True)
+
+    def packed(self, pieces: Pieces, tokens: int) -> tuple[int, Any]:
+        """Return the tokens of a batch with these pieces, and what its job reads. tokens: the sum of their costs."""
+        return (tokens, pieces) if self.pack is None else self.pack(pieces)

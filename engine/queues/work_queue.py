@@ -29,7 +29,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -39,7 +39,7 @@ from typing import Any
 from ..backends.lock import TornMark, any_turn
 from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
 from ..base.stop import NEVER, Stop
-from .entry import Entry, TicketRef, has_news
+from .entry import Bell, Entry, TicketRef, has_news
 from .ticket import AnyTicket
 
 LOG = logging.getLogger("engine")
@@ -60,7 +60,8 @@ class WorkQueue(ABC):
         self._left: deque[Entry | TicketRef] = deque()     # cancelled, or nobody holds the ticket
         self._open: dict[int, Any] = {}     # the entries that a step has seen and that have not ended, by number
         self._deadlines: list[tuple[float, int]] = []       # a heap, with the numbers of works
-        self._asleep: deque[SimpleQueue[bool]] = deque()    # the bells of threads that would step if nobody did
+        self._asleep: deque[Bell] = deque()     # of threads that would step if nobody did
+        self._served: deque[Any] = deque()      # entries of which nobody has been told yet that they have ended
         self._stepping: Sequence[Entry] = ()        # what the caller waits for that had the turn last
         self._thread: threading.Thread | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
@@ -69,6 +70,8 @@ class WorkQueue(ABC):
         self._starting = any_turn()     # the right to change these, and to start and end the thread
         self._sleeps = self._closing = False
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
+        self.cpus: AbstractContextManager[None] = nullcontext()
+        """Held while something is computed: the turn of this queue, where those of several models share the CPUs."""
 
     @abstractmethod
     def _compute_next(self) -> bool:
@@ -86,8 +89,9 @@ class WorkQueue(ABC):
     def _reset(self) -> None:
         """Forget all works; those that are open enter again afterwards, and what was given of them stays."""
 
-    def _linger(self) -> None:  # noqa: B027, because most queues do not wait
-        """Wait a moment before the first step of a caller, for works that may come."""
+    def _rest(self) -> float:
+        """Return how many seconds a caller sleeps before it steps, for works that may come."""
+        return 0.0
 
     def _accept(self, ticket: AnyTicket) -> AnyTicket:
         """Let the work of a new ticket wait, unless it has ended at once, and return the ticket."""
@@ -126,8 +130,9 @@ class WorkQueue(ABC):
         until: when to stop, beside the stops of the works. Raises `EngineError` in code that a step of the same thread
         called or that interrupted it, and would wait for itself.
         """
-        bell: SimpleQueue[bool] | None = None
-        heir = False        # whether this thread had the turn, or was told to take it, so that it has to hand it on
+        bell: Bell | None = None
+        # Whether this thread had the turn, was told to take it, or rests before it does, so that it has to hand it on.
+        heir = False
         asked = False       # whether it has just asked for the turn in vain, without a bell
         try:
             while not has_news(entries, seen):
@@ -138,13 +143,17 @@ class WorkQueue(ABC):
                             heir = True
                             self._adopt(entry)
                 steps = not self.has_thread
-                if bell is None and (asked or self._asleep or not steps):       # probably somebody steps already
-                    bell = SimpleQueue()
+                rest = self._rest() if steps else 0.0
+                if rest and not self._asleep:       # those who come meanwhile sleep until they are called
+                    heir = True
+                if bell is None and (asked or rest or self._asleep or not steps):     # probably somebody steps already
+                    bell = Bell(entries, seen)
                     for entry in entries:
                         entry.bells_of(seen).append(bell)
                     if steps:
                         self._asleep.append(bell)
-                if steps:
+                    rest = self._rest() if rest else 0.0
+                if steps and not rest:
                     heir = True
                     with self._turn.take_if_free() as taken:
                         if taken:
@@ -154,15 +163,15 @@ class WorkQueue(ABC):
                 asked = bell is None
                 if bell is None:        # and ask once more: the turn may have come free before the bell was there
                     continue
-                heir = False
+                heir = heir and rest > 0
                 try:
-                    heir = bell.get(timeout=_seconds(entries, until))
-                    heir, bell = self._silence(bell, entries, seen) or heir, None
+                    told = bell.get(timeout=min(rest, _seconds(entries, until)) if heir else _seconds(entries, until))
+                    heir, bell = self._silence(bell) or told, None
                 except Empty:
                     pass
         finally:
             if bell is not None:
-                heir = self._silence(bell, entries, seen) or heir
+                heir = self._silence(bell) or heir
             if heir:
                 self._hand_on()
 
@@ -173,10 +182,10 @@ class WorkQueue(ABC):
             entry.stop.check()
         self._check_thread()
 
-    def _silence(self, bell: SimpleQueue[bool], entries: Sequence[Entry], seen: int | None) -> bool:
+    def _silence(self, bell: Bell) -> bool:
         """Let nobody ring a bell any more; return whether its thread was told to take the turn."""
-        for entry in entries:
-            bells = entry.bells_of(seen)
+        for entry in bell.entries:
+            bells = entry.bells_of(bell.seen)
             if bells:       # nearly always somebody has rung it
                 with suppress(ValueError):
                     bells.remove(bell)
@@ -198,13 +207,36 @@ class WorkQueue(ABC):
                               "afterwards")
 
     def _hand_on(self) -> None:
-        """Wake a caller that waits for the turn, if there is one, and end what was cancelled."""
-        if self._asleep:
-            with suppress(IndexError):
-                self._asleep.popleft().put(True)
-                return
-        if self._left:
+        """Wake a caller that waits for the turn, if there is one, who tells those who were served; or tell them now.
+
+        Those who were served need no turn. The next batch begins before any of them goes on, unless it waits for them.
+        """
+        if self._served and self._rest():
+            self._tell_served()
+        for bell in [*self._asleep]:
+            if not has_news(bell.entries, bell.seen):
+                with suppress(ValueError):      # somebody else has woken it
+                    self._asleep.remove(bell)
+                    bell.put(True)
+                    return
+        self._tell_served()
+        if self._left or self._mark.torn:
             self._settle()
+
+    def _tell_served(self) -> None:
+        """Wake those whose works have ended in the last batch, and call their callbacks."""
+        while self._served:
+            # Each stays in its deque until all is done for it, so that no interrupt can lose it; another thread may
+            # tell it at the same time.
+            try:
+                entry = self._served[0]
+            except IndexError:
+                return
+            entry.ring()
+            if entry.callbacks and entry.process == os.getpid():
+                self.call_back(entry)
+            with suppress(ValueError):
+                self._served.remove(entry)
 
     def _settle(self) -> None:
         """End what was cancelled, unless somebody steps, who will do it."""
@@ -213,12 +245,13 @@ class WorkQueue(ABC):
                 self._mark.run(self._collect, self._mend)
         if taken and self._asleep:      # somebody may have found the turn taken meanwhile
             self._hand_on()
+        else:
+            self._tell_served()
 
     def _step_for(self, entries: Sequence[Entry], seen: int | None, until: Stop) -> None:
         """Step until there is news of a work of the calling thread, or nothing left to do."""
         self._stepping = entries
         try:
-            self._linger()
             while self._step() and not has_news(entries, seen) and self._thread is None:
                 until.check()
                 for entry in entries:
@@ -230,9 +263,13 @@ class WorkQueue(ABC):
         """Compute something, in the turn; return False if nothing is left to do."""
         def run() -> bool:
             self._collect()
-            return self._compute_next()
+            with self.cpus:
+                return self._compute_next()
 
-        return self._mark.run(run, self._mend)
+        goes_on = self._mark.run(run, self._mend)
+        if not goes_on:
+            self._tell_served()
+        return goes_on
 
     def _collect(self) -> None:
         """Collect what has arrived, and end what was given up."""
@@ -278,21 +315,24 @@ class WorkQueue(ABC):
             else:
                 self._let_in(entry)
 
-    def _finish(self, entry: Entry, end: BaseException | bool) -> None:
-        """End a work, unless it has ended; and tell those who wait."""
+    def _finish(self, entry: Entry, end: BaseException | bool, later: bool = False) -> None:
+        """End a work, unless it has ended; and tell those who wait. later: let `_tell_served` tell them."""
         if entry.end is None:
             entry.end = self._without_own_frames(end) if isinstance(end, BaseException) else end
         entry.ticket_ref = None       # so that the end of its ticket calls nothing
         self._forget(entry)
-        entry.ring()
-        self.call_back(entry)
+        self._served.append(entry)
         self._open.pop(entry.number, None)
+        if not later:
+            self._tell_served()
 
-    def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object]) -> None:
+    def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object],
+                   restore: Callable[[], object] = lambda: None) -> None:
         """Compute each work of a step that raised an error alone, and end those that raise again with their own errors.
 
         What no work raises alone was set in this thread from outside, and is raised here, in the call of this thread.
-        compute: computes one work alone, and does nothing for a work that needs nothing any more.
+        compute: computes one work alone, and does nothing for a work that needs nothing any more. restore: is called
+        before it computes a work once more.
         """
         if isinstance(fault, (TimedOut, Cancelled)) and (late := [entry for entry in entries if entry.stop.has_come]):
             for entry in late:
@@ -301,20 +341,33 @@ class WorkQueue(ABC):
         if len(entries) == 1 and entries[0] in self._stepping and not (entries[0].bells or entries[0].end_bells):
             self._finish(entries[0], fault)     # whosesoever the error is, this thread alone gets it
             return
-        failed = False
+        first, failed = fault, False
         for entry in entries:
-            try:
-                compute(entry)
-            except BaseException as error:
-                if self._must_leave(error):
-                    raise
+            own = self._error_alone(entry, compute)
+            if own is None:
+                continue
+            restore()
+            again = self._error_alone(entry, compute)
+            if again is None:       # the error before was set from outside, too
+                fault = own
+            else:
                 failed = True
-                self._finish(entry, error)
-        if failed or isinstance(fault, MemoryError):        # memory that is short for all may be enough for each
+                self._finish(entry, again)
+        if (failed and fault is first) or isinstance(fault, MemoryError):       # short memory may be enough for each
             return
         if threading.current_thread() is not self._thread:
             raise fault
         LOG.warning("a step raised %s: %s, which no work of it raises alone", type(fault).__name__, fault)
+
+    def _error_alone(self, entry: Any, compute: Callable[[Any], object]) -> BaseException | None:
+        """Compute a work alone, and return the error that it raises, if any."""
+        try:
+            compute(entry)
+        except BaseException as error:
+            if self._must_leave(error):
+                raise
+            return error
+        return None
 
     def _must_leave(self, error: BaseException) -> bool:
         """Return whether an error must leave a step: an interrupt of this thread, or any one in a child forked in it.
@@ -427,6 +480,7 @@ class WorkQueue(ABC):
             raise
         finally:
             self._sleeps = False
+            self._tell_served()
 
 
 def _seconds(entries: Sequence[Entry], until: Stop) -> float:

@@ -10,20 +10,21 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from ..base.errors import LATE_REQUEST, Closing, InputError, TimedOut, listed, shown
-from . import cohere, logs, openai, tei
+from ..base.errors import LATE_REQUEST, Closing, InputError, TimedOut
+from . import cohere, logs, openai, tei, text_routes, token_routes, transcriptions
 from .admission import Room
 from .event_loop import Alarm
-from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
+from .forms import Asked, Route, Wanted, memory_of, read_fields
 from .json_steps import json_of, write_json
+from .multipart import FormParts, Upload
 from .pages import make_pages
 from .protocol import ABORT, WATCH
-from .refusals import JSON, Refusal, refusal_of, refused
-from .served import Receive, Scope, Send, Served, headers_of
-from .service import LONG_BYTES, Answer, Times
-from .settings import check_seconds
+from .refusals import OPENAI, Refusal, refusal_of, refused
+from .requests import LONG_BYTES, Answer, Times
+from .served import Named, Receive, Scope, Send, Served, headers_of
+from .settings import COMMENT_SECONDS, MAX_FIELDS, check_seconds
 
-ROUTES: tuple[Route, ...] = (*openai.ROUTES, *tei.ROUTES, *cohere.ROUTES)
+ROUTES: tuple[Route, ...] = (*openai.ROUTES, *text_routes.ROUTES, *token_routes.ROUTES, *tei.ROUTES, *cohere.ROUTES)
 _CHUNK = 2**18
 """Bytes of an answer that are handed to the connection at a time."""
 _SHORT_BODY = 2**16
@@ -45,6 +46,7 @@ class App:
 
     def __init__(self, served: Served):
         self._endpoints = {route.path: Endpoint(served, route) for route in ROUTES}
+        self._endpoints |= {route.path: Endpoint(served, route, UploadExchange) for route in transcriptions.ROUTES}
         self._others = make_pages(served, self._endpoints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,13 +58,14 @@ class App:
 class Endpoint:
     """Answers the requests to one route, as an ASGI application."""
 
-    def __init__(self, served: Served, route: Route):
-        self._served, self._route = served, route
+    def __init__(self, served: Served, route: Route, exchange: type[Exchange] | None = None):
+        """exchange: the class of each request and its answer, by default `Exchange`."""
+        self._served, self._route, self._exchange = served, route, exchange or Exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Whatever goes wrong becomes an answer with the status of its reason."""
         self._served.rest.soon()
-        exchange = Exchange(self._served, self._route, scope, receive, send)
+        exchange = self._exchange(self._served, self._route, scope, receive, send)
         with Room(self._served.service.memory) as room:
             await exchange.run(room)
 
@@ -76,13 +79,14 @@ class Exchange:
         self._headers = headers_of(scope)
         self._id = served.id_of(self._headers)
         self._family = route.kind.family        # whose form errors have
-        self._owner, self._tokens = "", 0       # for the log, once they are known
+        self._owner, self._tokens, self._new = "", 0, 0     # for the log, once they are known
+        self._streams = False       # whether the headers of a stream were sent
+        self._failure: BaseException | None = None      # why there is no answer, or a stream has no end
         self._alarm = Alarm()
 
     async def run(self, room: Room) -> None:
         """Read the request, compute and answer; write a line into the log. room: counts its memory."""
         status: int | None = None
-        failure: BaseException | None = None
         try:
             try:
                 self._served.files.check()
@@ -92,53 +96,110 @@ class Exchange:
             except (Gone, asyncio.CancelledError):
                 raise
             except Exception as error:
-                failure = error
+                self._failure = error
                 status, headers, parts = self._refused(refusal_of(error, self._id))
-            await self._write(status, headers, parts)
+            if not self._streams:
+                await self._write(status, headers, parts)
         except Gone:
             status = 499
             self._served.metrics.refuse("gone")
         finally:
             self._alarm.end()
-            failed = failure if status == 500 else None
+            failure = self._failure
+            failed = None if failure is None or refusal_of(failure, "").reason != "failed" else failure
             logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
                        seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
-                       error=None if failed is None else type(failed).__name__,
+                       new_tokens=self._new or None, error=None if failed is None else type(failed).__name__,
                        places=None if failed is None else logs.places_of(failed))
 
     async def _answer(self, room: Room) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        """Return the headers and the parts of an answer; raises `Refusal` and whatever the computation raises."""
-        served, service = self._served, self._served.service
+        """Return the headers and the parts of an answer; raises `Refusal` and whatever the computation raises.
+
+        The parts of a stream are sent here, and none is left.
+        """
+        served = self._served
         self._owner = room.key = served.owner(self._headers)
         if served.closing:
             raise Refusal("closing", "the server stops, and takes no more requests", retry_after=1.0)
-        deadline = self._deadline()
-        work, options = await self._wanted(room, deadline)
+        work, model = await self._wanted(room, self._deadline())
+        deadline = self._deadline(model)
         served.metrics.begin(work.task, work.single)
         if work.task:
-            answer = await self._until(service.submit(
-                work.task, work.inputs, options, key=self._owner, deadline=deadline, room=room), deadline)
+            future = model.service.submit(work.task, work.inputs, work.options, key=self._owner, deadline=deadline,
+                                          room=room, streams=work.events is not None)
+            try:
+                answer = await self._until(future, deadline)
+            except BaseException:
+                if work.events is not None:     # it may have begun in the moment in which the client left
+                    future.add_done_callback(_end_stream)
+                raise
         else:       # a route that needs no model
             room.hold(room.size + work.bytes)
             answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)
-        asked = Asked(request=self._id, model=served.settings.names[0])
-        if work.task and answer.bytes <= LONG_BYTES:        # on the event loop, in about a millisecond
+        asked = Asked(request=self._id, model=model.names[0])
+        if work.events is not None:
+            await self._stream(work, answer, asked, deadline)
+            parts = []
+        elif work.task and answer.bytes <= LONG_BYTES:        # on the event loop, in about a millisecond
             parts = [json_of(work.body(answer, asked))]
         else:
             parts = await self._worked(lambda: write_json(work.body(answer, asked)), deadline,
                                        long=answer.bytes > LONG_BYTES)
-        self._tokens = sum(answer.tokens)
+        self._tokens, self._new = sum(answer.tokens), self._new or answer.new_tokens
         seconds = time.monotonic() - self._begun
-        served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
+        if self._failure is None:
+            served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
         return _headers_of_answer(answer, work, seconds), parts
+
+    async def _stream(self, work: Wanted, answer: Answer, asked: Asked, deadline: float) -> None:
+        """Send the events of an answer as they come, each as soon as it is there.
+
+        An error before the first event is raised, and has a status; one that comes later is the last event.
+        """
+        stream, writer = answer.value, work.events
+        writer.begin(answer, asked)
+        try:
+            while not stream.ended:
+                now = time.monotonic()
+                try:
+                    await self._until(stream.news(), min(deadline, now + COMMENT_SECONDS))
+                    events = [*writer.events(stream.take())]
+                except TimedOut:
+                    if time.monotonic() >= deadline:
+                        raise
+                    events = [text_routes.COMMENT]
+                if events:
+                    await self._send_events(work, b"".join(events))
+            self._served.files.check()      # it was computed while a file changed
+            await self._send_events(work, writer.end())
+        except Exception as error:
+            if not self._streams or isinstance(error, Gone):
+                raise
+            self._failure, refusal = error, refusal_of(error, self._id)
+            self._served.metrics.refuse(refusal.reason)
+            await self._send_events(work, text_routes.event(OPENAI.body(refusal, OPENAI.status(refusal), self._id)))
+        finally:
+            stream.cancel()
+            self._new = stream.new_tokens
+        await self._hand_over([{"type": "http.response.body", "body": b"", "more_body": False}])
+
+    async def _send_events(self, work: Wanted, data: bytes) -> None:
+        """Send events, the first ones behind the headers of the answer."""
+        messages: list[MutableMapping[str, Any]] = [{"type": "http.response.body", "body": data, "more_body": True}]
+        if not self._streams:
+            self._streams = True
+            messages.insert(0, {"type": "http.response.start", "status": 200, "headers": [
+                (b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"),
+                (b"x-request-id", self._id.encode()), *work.headers]})
+        await self._hand_over(messages)
 
     async def _worked(self, call: Callable[[], Any], deadline: float, *, long: bool) -> Any:
         """Return what a call, or the steps that it returns, make by the workers."""
         return await self._until(self._served.service.workers.submit(
             call, key=self._owner, long=long, deadline=deadline), deadline)
 
-    async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, dict[str, Any]]:
-        """Return the work for the body of the request, whose values the room counts, and its options."""
+    async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, Named]:
+        """Return the work for the body of the request, whose values the room counts, and the model that does it."""
         data = await self._body(room)
         text, values = memory_of(data)
         room.hold(len(data) + text + values)
@@ -149,33 +210,20 @@ class Exchange:
         room.hold(values)
         return wanted
 
-    def _read(self, data: bytes) -> tuple[Wanted, dict[str, Any]]:
-        """Return the work for a body, and its options; raises `Refusal`."""
+    def _read(self, data: bytes) -> tuple[Wanted, Named]:
+        """Return the work for a body, and the model that does it; raises `Refusal`."""
         fields = read_fields(data, self._served.settings.max_body)
         kind = self._route.kind_of(fields)
         self._family = kind.family
-        return self._understand(kind, fields)
+        model = self._served.named(fields.get("model"), kind.tasks)
+        return kind.wanted(fields, model.service, self._route.path), model
 
-    def _understand(self, kind: Kind, fields: dict[str, Any]) -> tuple[Wanted, dict[str, Any]]:
-        """Return the work for the fields of a request, and its options; raises `Refusal`."""
-        served, model = self._served, self._served.service.model
-        form = read_form(fields, kind.form)
-        if form.model is not None and not served.settings.has(form.model):
-            raise Refusal("model", f"there is no model {shown(form.model)} here; this server has "
-                          f"{listed(served.settings.names)}", "model")
-        work = kind.work(form, model)
-        if work.task and work.task not in served.service.tasks:
-            raise Refusal("unsupported", f"{self._route.path} needs a model for {work.task}, and {served.serves}")
-        options = options_of(form, kind.family, model)
-        chooses_prompt = len(options) > 1       # options beside truncation, which all requests have
-        if chooses_prompt and any(isinstance(one, list) for one in work.inputs):
-            raise Refusal("wrong", "token ids are read as they are, without a prompt; leave prompt_name and input_type "
-                          "out, or send texts", "prompt_name")
-        return work, options | work.options
+    def _deadline(self, model: Named | None = None) -> float:
+        """Return when nobody waits for the answer any more, of `time.monotonic`; raises `Refusal`.
 
-    def _deadline(self) -> float:
-        """Return when nobody waits for the answer any more, of `time.monotonic`; raises `Refusal`."""
-        seconds = self._served.settings.timeout
+        model: that which is asked, once it is known.
+        """
+        seconds = self._served.settings.timeout if model is None else self._served.wait_of(model)
         if (given := self._headers.get(b"x-request-timeout")) is not None:
             try:
                 seconds = min(seconds, check_seconds("x-request-timeout", given.decode("latin-1")))
@@ -185,33 +233,47 @@ class Exchange:
 
     async def _body(self, room: Room) -> bytes:
         """Return the body; raises `Refusal` for a large or slow one and a wrong type, `Overloaded`, and `Gone`."""
-        limit = self._served.settings.max_body
         self._check_type()
+        size, parts = 0, []
+
+        def add(part: bytes) -> None:
+            nonlocal size
+            parts.append(part)
+            size += len(part)
+            room.hold(size)
+
+        settings = self._served.settings
+        await self._read_body(add, settings.max_body, "--max-body-bytes", settings.body_seconds)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _read_body(self, add: Callable[[bytes], object], limit: int, option: str, seconds: float) -> None:
+        """Read the body in parts; raises `Refusal` for a large or slow one, and `Gone`.
+
+        add: gets each part. option: the one of the server with the limit. seconds: for the whole body.
+        """
         too_large = Refusal("too_large", f"the body has more than {limit:,} bytes; send less in one request, or start "
-                            "the server with a larger --max-body-bytes")
+                            f"the server with a larger {option}")
         stated = self._headers.get(b"content-length", b"")
         if stated.isdigit() and int(stated[:20]) > limit:       # 20 digits are enough to be above each limit
             raise too_large
-        size, parts, more = 0, [], True
-        self._cancel_after(self._served.settings.body_seconds)
+        size, more = 0, True
+        self._cancel_after(seconds)
         try:
             while more:
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
                     raise Gone
-                parts.append(message.get("body", b""))
-                size, more = size + len(parts[-1]), message.get("more_body", False)
+                part = message.get("body", b"")
+                size, more = size + len(part), message.get("more_body", False)
                 if size > limit:
                     raise too_large
-                room.hold(size)
+                add(part)
         except asyncio.CancelledError:
             if self._alarm.rang:
-                raise Refusal("slow", "the body was not whole within "
-                              f"{self._served.settings.body_seconds:g} s") from None
+                raise Refusal("slow", f"the body was not whole within {seconds:g} s") from None
             raise
         finally:
             self._alarm.unset()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check_type(self) -> None:
         """Raise `Refusal` for a body that is not said to be plain JSON.
@@ -224,6 +286,10 @@ class Exchange:
             raise Refusal("type", "the body must be JSON; send the header content-type: application/json")
         if (charset := re.search(rb"charset=\"?([\w-]+)", rest)) and charset[1] not in (b"utf-8", b"utf8", b"us-ascii"):
             raise Refusal("wrong", f"the body must be in UTF-8, not in {charset[1].decode()}")
+        self._check_encoding()
+
+    def _check_encoding(self) -> None:
+        """Raise `Refusal` for a compressed body."""
         if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("type", "the body must not be compressed; leave the header content-encoding out")
 
@@ -298,6 +364,46 @@ class Exchange:
         self._alarm.set(time.monotonic() + seconds, task.cancel)
 
 
+class UploadExchange(Exchange):
+    """One request whose body is a form with a file, which goes to disk, and its answer."""
+
+    _upload: Upload | None = None
+
+    async def run(self, room: Room) -> None:
+        """Read the request, compute and answer. room: counts its memory."""
+        try:
+            await super().run(room)
+        finally:
+            if self._upload is not None:
+                self._upload.close()
+
+    async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, Named]:
+        """Return the work for the body of the request, and the model that does it."""
+        served, kind = self._served, self._route.kind
+        self._check_encoding()
+        self._check_origin()
+        upload = self._upload = Upload(served.disk, self._owner)
+        parts = FormParts(self._headers.get(b"content-type", b""), transcriptions.FILE, upload)
+        room.hold(4 * MAX_FIELDS)
+        settings = served.settings
+        await self._read_body(parts.feed, settings.max_recording, "--max-recording-bytes", settings.timeout)
+        parts.end()
+        model = served.named(next(iter(parts.fields.get("model", ())), None), kind.tasks)
+        return kind.wanted(parts.fields | {transcriptions.FILE: upload}, model.service, self._route.path), model
+
+    def _check_origin(self) -> None:
+        """Raise `Refusal` for a form that a page of another site sends, which browsers do without asking."""
+        origin = self._headers.get(b"origin", b"")
+        if origin and origin.partition(b"://")[2] != self._headers.get(b"host"):
+            raise Refusal("wrong", "a page of another site may not send forms to this server", "origin")
+
+
+def _end_stream(future: Future[Any]) -> None:
+    """End the stream that a future has, if it has one."""
+    if not future.cancelled() and future.exception() is None:
+        future.result().value.cancel()
+
+
 def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
     """Yield parts joined, or cut, to about `size` bytes each, at least one; the list is empty afterwards."""
     parts.reverse()
@@ -315,8 +421,8 @@ def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
 def _headers_of_answer(answer: Answer, work: Wanted, seconds: float) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer: what was cut, and what TEI says of the work and its times, in milliseconds."""
     times = answer.times
-    headers = [JSON, (b"x-compute-type", b"cpu"), (b"x-compute-characters", b"%d" % work.characters),
-               (b"x-compute-tokens", b"%d" % sum(answer.tokens)),
+    headers = [(b"content-type", work.content_type.encode()), *work.headers, (b"x-compute-type", b"cpu"),
+               (b"x-compute-characters", b"%d" % work.characters), (b"x-compute-tokens", b"%d" % sum(answer.tokens)),
                *((name, b"%d" % round(1000 * value)) for name, value in (
                    (b"x-total-time", seconds), (b"x-tokenization-time", times.tokenize), (b"x-queue-time", times.queue),
                    (b"x-inference-time", times.compute), (b"x-compute-time", times.tokenize + times.compute)))]

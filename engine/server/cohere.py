@@ -13,7 +13,7 @@ from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dime
 from .json_steps import JsonRows
 from .openai import usage
 from .refusals import COHERE, Refusal
-from .service import Answer
+from .requests import Answer
 from .tei import RERANK
 
 
@@ -92,6 +92,6 @@ def _meta(answer: Answer) -> dict[str, Any]:
     return {"api_version": {"version": "2"}, "tokens": {"input_tokens": sum(answer.tokens)}}
 
 
-ROUTES = (Route("/v2/embed", Kind(COHERE, CohereEmbedForm, embed)),
-          *(Route(path, Kind(COHERE, CohereRerankForm, rerank), ("texts", RERANK))
+ROUTES = (Route("/v2/embed", Kind(COHERE, CohereEmbedForm, embed, ("embed",))),
+          *(Route(path, Kind(COHERE, CohereRerankForm, rerank, ("rank",)), {"texts": RERANK})
             for path in ("/rerank", "/v1/rerank", "/v2/rerank")))

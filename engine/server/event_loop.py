@@ -9,9 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
-
-from .service import Service
+from typing import Any, Protocol
 
 REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
 """How long the event loop leaves the cores to the model: a share of the time of waiting work, up to 50 ms, or not at
@@ -54,13 +52,21 @@ class Replies:
                 waiter.set_result(future.result())
 
 
+class Busy(Protocol):
+    """What has work."""
+
+    @property
+    def backlog(self) -> float:
+        """The seconds for which there is work."""
+
+
 class Rest:
     """Lets requests that arrive within a moment be read together, while the model has work for much longer.
 
     Each time the event loop wakes, it takes a core from the model for a moment, and Python's lock from all threads.
     """
 
-    def __init__(self, service: Service):
+    def __init__(self, service: Busy):
         self._service, self._due = service, False
 
     def soon(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -19,9 +19,10 @@ from ..interface.reranker import Reranker
 from ..text.sentences import choose_prompt
 from ..text.tokenizer import NO_TOKENIZER
 from .refusals import TEI, ErrorForm, NotFinite, Refusal
-from .service import Answer
+from .requests import Answer, RequestService
 
 AnyModel: TypeAlias = Engine | Reranker
+AnyForm = TypeVar("AnyForm", bound=msgspec.Struct)
 Inputs: TypeAlias = str | list[str | int | list[int]]
 """A text, texts, the token ids of a text, or those of several."""
 
@@ -75,10 +76,18 @@ class Wanted:
     """Whether the client gave one input, and not a list."""
     bytes: int = 0
     """About how much memory the answer takes, of what needs no model."""
+    events: Any = None
+    """Writes the events of an answer that is streamed; None for one that is not."""
+    headers: Sequence[Any] = ()
+    """More headers of the answer."""
+    content_type: str = "application/json"
+    """The type of the answer; a body of another one than JSON is bytes."""
 
     @property
     def characters(self) -> int:
         """The characters of the inputs that are texts."""
+        if self.task in ("chat", "transcribe"):
+            return 0
         query, texts = self.inputs if self.task == "rank" else ("", self.inputs)
         return len(query) + characters_of(texts)
 
@@ -88,23 +97,44 @@ class Kind:
     """One form of the requests of a route."""
 
     family: ErrorForm
-    form: type[Form]
-    work: Callable[[Any, AnyModel], Wanted]
-    """Makes the work from the form; raises `Refusal`."""
+    form: type[msgspec.Struct]
+    work: Callable[[Any, Any], Any]
+    """Makes the work from the form and the model; raises `Refusal`."""
+    tasks: tuple[str, ...] = ()
+    """What a model may be asked for, by the names that services have; nothing for a route that needs no model."""
+
+    def read(self, fields: dict[str, Any]) -> Any:
+        """Return the form of a request; raises `Refusal`."""
+        return read_form(fields, self.form)
+
+    def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
+        """Return the work for the fields of a request; raises `Refusal`. path: that of the route."""
+        if self.tasks and service.tasks.isdisjoint(self.tasks):
+            raise Refusal("unsupported", f"{path} needs a model for {self.tasks[0]}, and {service.serves}")
+        form: Any = self.read(fields)
+        work: Wanted = self.work(form, service.model)
+        if work.task and work.task not in service.tasks:
+            raise Refusal("unsupported", f"{path} needs a model for {work.task}, and {service.serves}")
+        options = options_of(form, self.family, service.model)
+        chooses_prompt = len(options) > 1       # options beside truncation, which all requests have
+        if chooses_prompt and any(isinstance(one, list) for one in work.inputs):
+            raise Refusal("wrong", "token ids are read as they are, without a prompt; leave prompt_name and input_type "
+                          "out, or send texts", "prompt_name")
+        return replace(work, options=options | work.options)
 
 
 @dataclass(frozen=True)
 class Route:
-    """A path, and the form of its requests."""
+    """A path, and the forms of its requests."""
 
     path: str
     kind: Kind
-    other: tuple[str, Kind] | None = None
-    """A field, and the form of the requests that have this field."""
+    others: Mapping[str, Kind] = field(default_factory=dict)
+    """The form of the requests that have a field, by its name."""
 
     def kind_of(self, fields: dict[str, Any]) -> Kind:
         """Return the form of a request with these fields."""
-        return self.other[1] if self.other is not None and self.other[0] in fields else self.kind
+        return next((kind for name, kind in self.others.items() if name in fields), self.kind)
 
 
 def memory_of(data: bytes) -> tuple[int, int]:
@@ -128,8 +158,8 @@ def read_fields(data: bytes, limit: int) -> dict[str, Any]:
     return fields
 
 
-def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
-    """Return checked fields; raises `Refusal`, which names the field."""
+def read_form(fields: dict[str, Any], form: type[AnyForm], strict: bool = True) -> AnyForm:
+    """Return checked fields; raises `Refusal`, which names the field. strict: False reads numbers from texts."""
     known = form.__struct_fields__
     for name in fields:
         if name not in known:
@@ -137,7 +167,7 @@ def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
                           f"{', '.join(known)}", listed([name]))
     try:
         try:
-            return msgspec.convert(fields, form)
+            return msgspec.convert(fields, form, strict=strict)
         except msgspec.ValidationError:
             if (joined := _with_joined_parts(fields)) is None:
                 raise
@@ -187,7 +217,7 @@ def _with_joined_parts(fields: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @cache
-def _choices(form: type[Form]) -> dict[str, str]:
+def _choices(form: type[msgspec.Struct]) -> dict[str, str]:
     """Return the values of each field of a form that has fixed ones, as a message lists them."""
     found = {}
     for name, kind in get_type_hints(form).items():

@@ -24,7 +24,8 @@ class JsonRows:
 def write_json(value: Any) -> Steps:
     """Return the parts, bytes, of the JSON of a value, in steps.
 
-    value: for orjson, with NumPy arrays; it may be `JsonRows`, or an object that has some among its values, or deeper.
+    value: for orjson, with NumPy arrays; it may be `JsonRows`, or an object that has some among its values, or deeper;
+    or bytes, which stay as they are.
     """
     parts: list[bytes] = []
     if isinstance(value, JsonRows):
@@ -62,4 +63,4 @@ def _with_lists(value: Any) -> Any:
 
 
 def _json(value: Any) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    return value if isinstance(value, bytes) else orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -2,60 +2,36 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from prometheus_client.core import CollectorRegistry, HistogramMetricFamily, Metric
+from prometheus_client.core import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 
 from . import logs
-from .service import Service, Times
+from .histograms import SECONDS, Histogram, sum_of
+from .requests import RequestService, Times
+from .service import ServiceStatistics
+from .text_service import TASKS as TEXT_TASKS
+from .text_service import TextService, TextStatistics
 
-_SECONDS = [1e-5 * 1.5**i for i in range(1, 36)]
-"""The buckets of TEI's times."""
 _PARTS = ("", "_tokenization", "_queue", "_inference")
 EMBEDDING = frozenset({"embed", "tokens", "sparse", "late"})
 """The tasks that TEI counts as embeddings; the others are predictions."""
+KINDS = ("embed", "predict", "generate")
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-
-
-class Histogram:
-    """How many values lie in each bucket. One thread may add values."""
-
-    def __init__(self, bounds: Sequence[float], counts: Sequence[int] | None = None, total: float = 0.0):
-        """bounds: the largest value of each bucket but the last, which has no bound. counts, total: what is known."""
-        self.bounds, self.counts, self.total = bounds, [*(counts or [0] * (len(bounds) + 1))], total
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """Return the histogram as Prometheus has it: each bucket with all smaller ones."""
-        total, buckets = 0, []
-        for bound, count in zip([*map(repr, self.bounds), "+Inf"], self.counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.total)
-
-
-def sum_of(histograms: Sequence[Histogram]) -> Histogram:
-    """Return the values of several histograms with the same buckets."""
-    counts = [sum(some) for some in zip(*(one.counts for one in histograms), strict=True)]
-    return Histogram(histograms[0].bounds, counts, sum(one.total for one in histograms))
 
 
 class Metrics:
     """What a server did until now. The thread of the event loop alone calls it."""
 
-    def __init__(self, service: Service, info: Mapping[str, str]):
-        """info: the labels of `engine_model_info`."""
-        self._service, self._info = service, info
+    def __init__(self, services: Sequence[RequestService], infos: Sequence[Mapping[str, str]]):
+        """infos: the labels of `engine_model_info` of each model."""
+        self._services, self._infos = services, infos
         self._requests: Counter[tuple[str, str]] = Counter()
         self._tasks: Counter[str] = Counter()
-        self._times = {kind: [Histogram(_SECONDS) for _ in _PARTS] for kind in ("embed", "predict")}
+        self._times = {kind: [Histogram(SECONDS) for _ in _PARTS] for kind in KINDS}
         self._lengths = Histogram([2.0**i for i in range(18)])
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -98,43 +74,85 @@ class Metrics:
                 if counted == name:
                     metric.add_sample(name, {label: value}, count)
             yield metric
-        for name in ("te_embed_count", "te_embed_success", "te_predict_count", "te_predict_success"):
-            yield _number(name, "Requests for vectors (embed), or for labels, tags and ranks (predict)",
-                          self._tasks[name])
+        for name in (f"te_{kind}_{what}" for kind in KINDS for what in ("count", "success")):
+            yield _number(name, "Requests for vectors (embed), for labels, tags and ranks (predict), or for texts "
+                          "(generate)", self._tasks[name])
         times = {"request": [sum_of(both) for both in zip(*self._times.values(), strict=True)], **self._times}
         for kind, histograms in times.items():
             for part, histogram in zip(_PARTS, histograms, strict=True):
                 yield histogram.family(f"te_{kind}{part}_duration", "Seconds of a request, or of a part of it")
         yield self._lengths.family("te_request_input_length", "Tokens of an input")
-        numbers = self._service.statistics()
-        for name, text, counts, total in (
-                ("te_batch_next_size", "Sequences of a batch", numbers.by_sequences, numbers.sequences),
-                ("te_batch_next_tokens", "Tokens of a batch", numbers.by_tokens, numbers.tokens)):
-            yield Histogram([2.0**i for i in range(len(counts) - 1)], counts, total).family(name, text)
-        figures: tuple[tuple[str, str, float], ...] = (     # gauges, and counters where a name ends in _total
-                ("te_queue_size", "Requests that wait for their answer", numbers.waiting_requests),
-                ("engine_queue_tokens", "Tokens that wait to be computed", numbers.waiting_tokens),
-                ("engine_queue_bytes", "Memory of what waits, and of answers that are not whole",
-                 numbers.waiting_bytes),
-                ("engine_tokens_per_second", "The measured rate, by which requests are admitted", numbers.rate),
-                ("engine_batches_total", "Batches", numbers.batches),
-                ("engine_mixed_batches_total", "Batches with sequences of several requests", numbers.mixed_batches),
-                ("engine_sequences_total", "Sequences of all batches", numbers.sequences),
-                ("engine_tokens_total", "Tokens of all batches", numbers.tokens),
-                ("engine_busy_seconds_total", "Seconds of all batches; its rate is the utilisation",
-                 numbers.busy_seconds),
-                ("engine_log_lines_lost_total", "Lines of the log that nobody read, or that could not be written",
-                 logs.lost()))
-        for name, text, number in figures:
-            yield _number(name, text, number, "gauge")
-        rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")
-        for reason, count in (("overloaded", numbers.refused), ("late", numbers.expired), ("gone", numbers.cancelled),
-                              ("failed", numbers.failed)):
-            rejected.add_sample("engine_rejected_total", {"reason": reason}, count)
-        yield rejected
+        counts = [each.statistics() for each in self._services]
+        yield from self._shared(counts)
+        yield from _of_encoders([each for each in counts if isinstance(each, ServiceStatistics)])
+        yield from _of_texts([(each, numbers) for each, numbers in zip(self._services, counts, strict=True)
+                              if isinstance(each, TextService)])
         info = Metric("engine_model_info", "The model", "gauge")
-        info.add_sample("engine_model_info", dict(self._info), 1)
+        for labels in self._infos:
+            info.add_sample("engine_model_info", dict(labels), 1)
         yield info
+
+    def _shared(self, counts: Sequence[Any]) -> Iterator[Metric]:
+        """Yield what all models have."""
+        yield _number("te_queue_size", "Requests that wait for their answer",
+                      sum(each.waiting_requests for each in counts), "gauge")
+        yield _number("engine_queue_bytes", "Memory of what waits, and of answers that are not whole",
+                      counts[0].waiting_bytes, "gauge")
+        yield _number("engine_log_lines_lost_total", "Lines of the log that nobody read, or that could not be written",
+                      logs.lost())
+        rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")
+        for reason, name in (("overloaded", "refused"), ("late", "expired"), ("gone", "cancelled"),
+                             ("failed", "failed")):
+            rejected.add_sample("engine_rejected_total", {"reason": reason},
+                                sum(getattr(each, name) for each in counts))
+        yield rejected
+
+
+def _of_encoders(counts: Sequence[ServiceStatistics]) -> Iterator[Metric]:
+    """Yield what models have that compute whole sequences, all of them together."""
+    if not counts:
+        return
+    for name, text, parts, total in (
+            ("te_batch_next_size", "Sequences of a batch", "by_sequences", "sequences"),
+            ("te_batch_next_tokens", "Tokens of a batch", "by_tokens", "tokens")):
+        yield sum_of([Histogram([2.0**i for i in range(len(getattr(each, parts)) - 1)], getattr(each, parts),
+                                getattr(each, total)) for each in counts]).family(name, text)
+    for name, text, field in (      # gauges, and counters where a name ends in _total
+            ("engine_queue_tokens", "Tokens that wait to be computed", "waiting_tokens"),
+            ("engine_tokens_per_second", "The measured rate, by which requests are admitted", "rate"),
+            ("engine_batches_total", "Batches", "batches"),
+            ("engine_mixed_batches_total", "Batches with sequences of several requests", "mixed_batches"),
+            ("engine_sequences_total", "Sequences of all batches", "sequences"),
+            ("engine_tokens_total", "Tokens of all batches", "tokens"),
+            ("engine_busy_seconds_total", "Seconds of all batches; its rate is the utilisation", "busy_seconds")):
+        yield _number(name, text, sum(getattr(each, field) for each in counts), "gauge")
+
+
+def _of_texts(found: Sequence[tuple[TextService, TextStatistics]]) -> Iterator[Metric]:
+    """Yield what models have that write texts, all of them together."""
+    if not found:
+        return
+    for name, text, part in (
+            ("engine_first_token_seconds", "Seconds from the admission of a request to its first token", "first_token"),
+            ("engine_token_gap_seconds", "Seconds between two tokens of an answer", "gaps"),
+            ("engine_step_rows", "Answers that get a token in a step", "rows")):
+        yield sum_of([getattr(service, part) for service, _ in found]).family(name, text)
+    queues = [numbers.queue for _, numbers in found]
+    for name, text, field in (
+            ("engine_prompt_tokens_read_total", "Tokens of prompts that the model has read", "read_tokens"),
+            ("engine_prompt_tokens_found_total", "Tokens of prompts that were in the cache", "found_tokens"),
+            ("engine_new_tokens_total", "New tokens", "tokens_out"),
+            ("engine_cache_tokens", "Tokens that the cells in use have room for", "cache_tokens"),
+            ("engine_cache_bytes", "Bytes of the cache", "cache_bytes"),
+            ("engine_kept_tokens", "Tokens in the cache that no open request needs", "kept_tokens"),
+            ("engine_entered_requests", "Requests that are computed", "open_requests"),
+            ("engine_gave_way_total", "How often an answer gave way in a full cache", "times_given_way")):
+        yield _number(name, text, sum(getattr(each, field) for each in queues), "gauge")
+    for name, text, field in (
+            ("engine_new_tokens_per_second", "The measured rate of new tokens", "rate"),
+            ("engine_prompt_tokens_per_second", "The measured rate at which prompts are read", "read_rate"),
+            ("engine_cache_tokens_most", "The bound of engine_cache_tokens", "most_tokens")):
+        yield _number(name, text, sum(getattr(each, field) for _, each in found), "gauge")
 
 
 def _number(name: str, text: str, value: Any, kind: str = "unknown") -> Metric:
@@ -150,4 +168,4 @@ def _method(single: bool) -> str:
 
 
 def _kind(task: str) -> str:
-    return "embed" if task in EMBEDDING else "predict"
+    return "embed" if task in EMBEDDING else "generate" if task in (*TEXT_TASKS, "transcribe") else "predict"

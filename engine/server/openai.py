@@ -27,7 +27,7 @@ from .forms import (
 )
 from .json_steps import JsonRows
 from .refusals import OPENAI, Refusal
-from .service import Answer
+from .requests import Answer
 
 
 class EmbeddingsForm(Form):
@@ -141,6 +141,7 @@ def _one_of(form: ScoreForm, name: str, other: str) -> str | list[str]:
     return given[0]
 
 
-ROUTES = (*(Route(path, Kind(OPENAI, EmbeddingsForm, embeddings)) for path in ("/v1/embeddings", "/embeddings")),
-          *(Route(path, Kind(OPENAI, ScoreForm, score)) for path in ("/score", "/v1/score")),
-          Route("/tag", Kind(OPENAI, TagForm, tag)))
+ROUTES = tuple(Route(path, kind) for paths, kind in (
+    (("/v1/embeddings", "/embeddings"), Kind(OPENAI, EmbeddingsForm, embeddings, ("embed",))),
+    (("/score", "/v1/score"), Kind(OPENAI, ScoreForm, score, ("score",))),
+    (("/tag",), Kind(OPENAI, TagForm, tag, ("tag",)))) for path in paths)

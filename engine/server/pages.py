@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Path
 
-from ..base.errors import listed, shown
 from ..base.version import __version__
+from ..model.chat_config import DEFAULT, ChatConfig
 from .metrics import CONTENT_TYPE
 from .refusals import JSON, OPENAI, TEI, ErrorForm, Refusal, refused
-from .served import Receive, Scope, Send, Served, headers_of
+from .served import Named, Receive, Scope, Send, Served, headers_of
 
 
 def make_pages(served: Served, endpoints: Mapping[str, Any]) -> Starlette:
@@ -28,6 +28,7 @@ def make_pages(served: Served, endpoints: Mapping[str, Any]) -> Starlette:
     paths = [Path(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     for path, answer in (("/health", _health), ("/ping", _health), ("/", _health), ("/metrics", _metrics),
                          ("/info", _info), ("/v1/models", _models), ("/models", _models),
+                         ("/tokenizer_info", _tokenizer_info),
                          ("/v1/models/{name:path}", _model)):
         paths.append(Path(path, Page(served, answer, is_open=answer in (_health, _metrics)), methods=["GET"]))
     refuse: Any = partial(_refuse_path, served, [*endpoints])
@@ -97,20 +98,32 @@ def _metrics(served: Served, scope: Scope) -> Response:
 
 
 def _models(served: Served, scope: Scope) -> Response:
-    return _json({"object": "list", "data": [_model_of(served, name) for name in served.settings.names]})
+    return _json({"object": "list", "data": [_model_of(served, each, name) for each in served.models
+                                             for name in each.names]})
 
 
 def _model(served: Served, scope: Scope) -> Response:
     name = scope["path_params"]["name"]
-    if not served.settings.has(name):
-        raise Refusal("model", f"there is no model {shown(name)} here; this server has {listed(served.settings.names)}",
-                      "model")
-    return _json(_model_of(served, name if name in served.settings.names else served.settings.names[0]))
+    found = served.named(name)
+    return _json(_model_of(served, found, name if name in found.names else found.names[0]))
 
 
-def _model_of(served: Served, name: str) -> dict[str, Any]:
+def _model_of(served: Served, model: Named, name: str) -> dict[str, Any]:
+    """Return what OpenAI says of a model, with the names that vLLM and others have for the length of its context."""
+    longest = model.service.longest
     return {"id": name, "object": "model", "created": served.created, "owned_by": "encoder-engine",
-            "max_input_length": served.longest}
+            "max_input_length": longest, "max_model_len": longest, "kind": model.service.kind}
+
+
+def _tokenizer_info(served: Served, scope: Scope) -> Response:
+    """Return what vLLM says of the tokenizer of the first model that writes texts: special tokens, and the template."""
+    service = served.named(None, ("generate",)).service
+    if "generate" not in service.tasks or service.model.text is None:
+        raise Refusal("unsupported", f"/tokenizer_info needs a model that writes texts, and {service.serves}")
+    chat, end = service.model.text.chat or ChatConfig(), service.model.generation.eos_token_id
+    ends = {"eos_token": service.model.tokenizer.token(end[0])} if end else {}
+    return _json({"eos_token": None, "bos_token": None} | ends | chat.special_tokens | {
+        "chat_template": chat.templates.get(DEFAULT), "model_max_length": service.longest})
 
 
 def _info(served: Served, scope: Scope) -> Response:
@@ -122,13 +135,17 @@ def _info(served: Served, scope: Scope) -> Response:
     tasks = served.service.tasks
     if "rank" in tasks:
         kind: dict[str, Any] = {"reranker": classes}
+    elif served.service.kind == "generate":
+        kind = {"generator": {"fingerprint": served.service.fingerprint}}
+    elif served.service.kind == "transcribe":
+        kind = {"transcriber": {"languages": model.languages}}
     elif "classify" in tasks:
         kind = {"classifier": classes}
     else:
         kind = {"embedding": {"pooling": "+".join(model.text.pooling) if model.text is not None else ""}}
     return _json({"model_id": settings.names[-1], "model_sha": None, "model_dtype": model.precision,
                   "served_model_name": settings.names[0], "model_type": kind, "max_concurrent_requests": None,
-                  "max_input_length": served.longest, "max_batch_tokens": settings.max_batch_tokens,
+                  "max_input_length": served.service.longest, "max_batch_tokens": settings.max_batch_tokens,
                   "max_batch_requests": None, "max_client_batch_size": None, "auto_truncate": True,
                   "tokenization_workers": model.threads, "version": __version__, "sha": None, "docker_label": None,
                   "payload_limit": settings.max_body, "max_wait": settings.max_wait, "timeout": settings.timeout,

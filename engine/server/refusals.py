@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from ..base.errors import Closing, EngineError, InputError, Overloaded, TextTooLong, TimedOut, UnsupportedError
+from ..base.errors import (
+    Closing,
+    ContextTooLong,
+    EngineError,
+    InputError,
+    Overloaded,
+    TextTooLong,
+    TimedOut,
+    UnsupportedError,
+)
 from .settings import Limit
 
 STATUSES: Mapping[str, int] = {
@@ -52,6 +62,26 @@ class ErrorForm:
         return self.statuses.get(refusal.reason, STATUSES[refusal.reason])
 
 
+_PLACE = re.compile(r"(?P<field>messages|prompt(?:\[\d+\])?): (?:message (?P<number>\d+))?(?P<setting>logit_bias )?")
+"""What stands in front of a message about the inputs of a request for text."""
+
+
+def field_of(error: InputError) -> str | None:
+    """Return the path of the input that an error is about; None where it does not say."""
+    if (found := _PLACE.match(str(error))) is None:
+        return None
+    if found["setting"] is not None:
+        return found["setting"].strip()
+    return found["field"] if found["number"] is None else f"{found['field']}[{found['number']}]"
+
+
+def _in_words_of_clients(message: str) -> str:
+    """Return a message about a request for text with OpenAI's names of settings."""
+    if _PLACE.match(message) is None:
+        return message
+    return re.sub(r"\b(max_new_tokens|max_length)\b", "max_tokens", message)
+
+
 def refusal_of(error: BaseException, request: str) -> Refusal:
     """Return why a request has no answer, for an error of its computation. request: its id."""
     if isinstance(error, Refusal):
@@ -59,7 +89,11 @@ def refusal_of(error: BaseException, request: str) -> Refusal:
     if isinstance(error, TextTooLong):
         return Refusal("too_long", f"a text is too large: it has {error.tokens} tokens, and the model reads at most "
                        f"{error.limit:,}; shorten it, or say \"truncate\": true")
-    for kind, reason in ((InputError, "wrong"), (UnsupportedError, "unsupported"), (Closing, "closing"),
+    if isinstance(error, ContextTooLong):
+        return Refusal("too_long", _in_words_of_clients(str(error)), field_of(error))
+    if isinstance(error, InputError):
+        return Refusal("wrong", _in_words_of_clients(str(error)), field_of(error))
+    for kind, reason in ((UnsupportedError, "unsupported"), (Closing, "closing"),
                          (TimedOut, "late")):
         if isinstance(error, kind):
             return Refusal(reason, str(error))

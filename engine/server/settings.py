@@ -23,6 +23,14 @@ MAX_TOKENIZED = 262_144
 """Limit on the characters of a request to `/tokenize`, whose answer is a hundred times as long."""
 MAX_DECODED = 262_144
 """Limit on the token ids of a request to `/decode`."""
+MAX_CHOICES = 128
+"""Limit on the answers of one request: its prompts, times `n`."""
+MAX_RECORDING = 268_435_456
+"""Limit on the bytes of a body with a recording; `--max-recording-bytes` is another one."""
+MAX_ON_DISK = 4_294_967_296
+"""Limit on the bytes on disk of all recordings at one time: files, and their samples."""
+MAX_FIELDS = 65_536
+"""Limit on the bytes of the fields of a form beside its file, of which each counts 1,024 more."""
 MAX_KEYS = 10_000
 """Limit on the keys of a file of keys."""
 MAX_KEY = 1_000
@@ -37,6 +45,8 @@ BODY_SECONDS = 10.0
 """How long the body of a request may take."""
 IDLE_SECONDS = 75.0
 """How long a connection stays open without a request; and how long a client may read nothing of an answer."""
+COMMENT_SECONDS = 15.0
+"""How long a stream may be silent; a comment, which clients leave out, then keeps proxies from ending it."""
 
 
 class Limit(EngineError):
@@ -65,7 +75,10 @@ class Settings:
     max_wait: float = 2.0
     timeout: float = 60.0
     """How long a request may wait for its answer."""
+    text_timeout: float = 600.0
+    """How long a text may take that a model writes, a stream included."""
     max_body: int = MAX_BODY
+    max_recording: int = MAX_RECORDING
     header_seconds: float = HEADER_SECONDS
     body_seconds: float = BODY_SECONDS
     idle_seconds: float = IDLE_SECONDS
@@ -79,14 +92,12 @@ class Settings:
             if any("\ud800" <= letter <= "\udfff" for letter in name):      # as Python has bytes that are no UTF-8
                 raise InputError(f"--served-model-name {shown(name)} is no UTF-8, which answers are written in; give "
                                  "another name")
-        for option, number in (("--max-batch-tokens", self.max_batch_tokens), ("--max-body-bytes", self.max_body)):
+        for option, number in (("--max-batch-tokens", self.max_batch_tokens), ("--max-body-bytes", self.max_body),
+                               ("--max-recording-bytes", self.max_recording)):
             positive_int(option, number)
-        for option, seconds in (("--max-wait", self.max_wait), ("--timeout", self.timeout)):
+        for option, seconds in (("--max-wait", self.max_wait), ("--timeout", self.timeout),
+                                ("--timeout", self.text_timeout)):
             check_seconds(option, seconds)
-
-    def has(self, name: str) -> bool:
-        """Return whether a request may call the model so."""
-        return name in self.names or name in self.silent_names
 
 
 def check_seconds(name: str, value: Any) -> float:

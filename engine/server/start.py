@@ -185,7 +185,7 @@ class Server(uvicorn.Server):
         super().__init__(uvicorn.Config(
             App(served), http=protocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
             log_config=None, access_log=False, proxy_headers=False, server_header=False, backlog=taken,
-            timeout_graceful_shutdown=int(settings.timeout + settings.body_seconds) + 1))
+            timeout_graceful_shutdown=int(served.longest_wait + settings.body_seconds) + 1))
         self._served, self._begin = served, begin
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -31,8 +31,9 @@ from .forms import (
 )
 from .json_steps import JsonRows
 from .refusals import TEI, Refusal
-from .service import Answer
+from .requests import Answer
 from .settings import MAX_DECODED, MAX_TOKENIZED
+from .token_routes import TOKENIZE
 
 
 class EmbedForm(Form):
@@ -207,7 +208,7 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
                   bytes=_TOKENIZED * characters * (1 if all(map(str.isascii, texts)) else 4))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _uncut_tokenizer(model: AnyModel) -> Tokenizer:
     """Return the tokenizer of a model that gives all tokens of a text."""
     assert model.text is not None
@@ -249,8 +250,10 @@ def _tokens(text: str, places: Any, special: bool) -> list[dict[str, Any]]:
             for number, token, (start, stop), added in rows if special or not added]
 
 
-RERANK = Kind(TEI, RerankForm, rerank)
-ROUTES = tuple(Route(path, Kind(TEI, form, work)) for path, form, work in (
-    ("/embed", EmbedForm, embed), ("/embed_all", InputsForm, embed_all), ("/embed_sparse", InputsForm, embed_sparse),
-    ("/predict", PredictForm, predict), ("/similarity", SimilarityForm, similarity),
-    ("/tokenize", TokenizeForm, tokenize), ("/decode", DecodeForm, decode)))
+RERANK = Kind(TEI, RerankForm, rerank, ("rank",))
+ROUTES = (Route("/tokenize", Kind(TEI, TokenizeForm, tokenize), TOKENIZE),
+          *(Route(path, Kind(TEI, form, work, tasks)) for path, form, work, tasks in (
+              ("/embed", EmbedForm, embed, ("embed",)), ("/embed_all", InputsForm, embed_all, ("late", "tokens")),
+              ("/embed_sparse", InputsForm, embed_sparse, ("sparse",)),
+              ("/predict", PredictForm, predict, ("classify",)),
+              ("/similarity", SimilarityForm, similarity, ("embed",)), ("/decode", DecodeForm, decode, ()))))

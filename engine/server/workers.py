@@ -218,7 +218,8 @@ class Workers:
                ) -> Result:
         """Let a thread call a function; return at once a future of its result, or that of the steps it returns.
 
-        A call whose future is cancelled ends at its next step. key, deadline: as in `WorkerCall`.
+        A call whose future is cancelled ends at its next step. key: whose call it is. deadline: the
+        `time.monotonic()` at which it ends with `TimedOut`, between two steps.
         """
         future = Result()
         call = WorkerCall(function, partial(_settle, future), key, deadline)

@@ -20,7 +20,7 @@ from ..files.reading import FormatError, naming, refuse_pointer, within
 from .containers import HEAD, Container, container_of, skip_tags
 from .ffmpeg import decode_by_ffmpeg
 from .resampling import Resampler
-from .samples import LOUDEST, MAX_SECONDS, RATE, GrowingSamples, check_limit, check_samples
+from .samples import LOUDEST, MAX_SECONDS, RATE, GrowingSamples, check_length, check_limit, check_samples
 from .sources import is_source, name_of, opened, opened_behind
 
 ADVICE = "convert it with: ffmpeg -i FILE -ar 16000 -ac 1 -c:a pcm_s16le OUTPUT.wav"
@@ -66,18 +66,27 @@ def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, stop: St
 
 def read_source(source: Any, max_seconds: float, stop: Stop = NEVER) -> np.ndarray:
     """Return the samples of a source, float32 at 16 kHz, of `max_seconds` at most; stop: when to stop reading."""
-    path = Path(name_of(source))
-    samples = GrowingSamples(max_seconds)
-    with opened(source, stop) as file, naming(path, ADVICE), within(path):
-        place = file.tell()
-        file.seek(0)
-        refuse_pointer(file.read(_START))
-        file.seek(place)
+    samples = GrowingSamples()
+    with opened(source, stop) as file:
+        for block in decoded(file, name_of(source), max_seconds, stop):
+            samples.add(block)
+    stop.check()
+    return samples.taken()
+
+
+def decoded(file: IO[bytes], name: str, max_seconds: float, stop: Stop = NEVER) -> Iterator[np.ndarray]:
+    """Yield the samples of an open file of the system in blocks: float32 at 16 kHz, of `max_seconds` at most.
+
+    name: what messages call it. stop: when to stop reading. Raises what `read_audio` does.
+    """
+    path, count = Path(name), 0
+    with naming(path, ADVICE), within(path):
+        refuse_pointer(os.pread(file.fileno(), _START, 0))
         for block in _decoded(file, stop):
             stop.check()
-            samples.add(block)
-        stop.check()
-    return samples.taken()
+            count += len(block)
+            check_length(count, max_seconds)
+            yield block
 
 
 def _decoded(file: IO[bytes], stop: Stop) -> Iterator[np.ndarray]:

@@ -79,7 +79,7 @@ def resample(samples: Any, rate: int, target: int) -> np.ndarray:
     rate, target = positive_int("rate", rate), positive_int("target", target)
     resampler = Resampler(rate, target)
     samples = check_samples(samples, float("inf"), LOUDEST)
-    resampled = GrowingSamples(float("inf"))
+    resampled = GrowingSamples()
     for first in range(0, len(samples), _BLOCK):
         resampled.add(resampler.add(samples[first : first + _BLOCK].astype(np.float32)))
     resampled.add(resampler.end())

@@ -70,15 +70,13 @@ def _no_samples(given: str) -> InputError:
 class GrowingSamples:
     """Samples [n] that grow block by block, without a second copy of all of them at the end."""
 
-    def __init__(self, max_seconds: float):
-        """max_seconds: above them, `add` raises `InputError`."""
-        self._max_seconds, self._count = max_seconds, 0
+    def __init__(self) -> None:
+        self._count = 0
         self._samples = np.empty(_FIRST, np.float32)
 
     def add(self, block: np.ndarray) -> None:
         """Append float32 samples [k]."""
         end = self._count + len(block)
-        check_length(end, self._max_seconds)
         if end > len(self._samples):
             # The system moves the pages of a large array without a copy, so small steps are cheap, and the room that is
             # left over stays small. Nobody else holds the array.

@@ -5,6 +5,7 @@ Whisper (Radford et al. 2022, arXiv 2212.04356), section 2.2: 16 kHz, windows of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -68,11 +69,11 @@ class Spectrogram:
     follows the recording, as in OpenAI's Whisper.
     """
 
-    def __init__(self, samples: Any, channels: int = 80, stop: Stop = NEVER, portable: bool = False):
+    def __init__(self, samples: Any, channels: int = 80, stop: Stop | None = NEVER, portable: bool = False):
         """Find the largest power.
 
-        samples: floats [n] from -1 to 1 at 16 kHz, of any length. stop: when it has to stop. portable: give the same
-        bits with every version of NumPy.
+        samples: floats [n] from -1 to 1 at 16 kHz, of any length. stop: when it has to stop; None for a caller that
+        runs `first_pass` itself. portable: give the same bits with every version of NumPy.
         """
         self._samples, self._portable = check_samples(samples, float("inf")), portable
         self._filters = mel_filters(positive_int("channels", channels))
@@ -83,8 +84,14 @@ class Spectrogram:
         self._newest: dict[int, np.ndarray] = {}
         """The parts of the newest window; the next one begins inside of it or right after it."""
         self._largest = np.float32(-np.inf)
+        if stop is not None:
+            for _ in self.first_pass():
+                stop.check()
+
+    def first_pass(self) -> Iterator[None]:
+        """Find the largest power, in steps of some milliseconds."""
         for first in range(0, self.frames, _PART):
-            stop.check()
+            yield
             part = self._part(first)
             self._largest = max(self._largest, part.max())
             if (first + _PART) * self.channels * part.itemsize <= _KEPT:
@@ -94,6 +101,11 @@ class Spectrogram:
     def channels(self) -> int:
         """Return the number of mel channels."""
         return len(self._filters)
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of the features that the first pass keeps."""
+        return min(_KEPT, self.frames * self.channels * np.dtype(np.float32).itemsize)
 
     def columns(self, first: int, count: int) -> np.ndarray:
         """Return columns of the features: float32 [channels, count]; 0 <= first and first + count <= frames."""

@@ -31,7 +31,7 @@ from .segments import TOKEN_FRAMES, seconds
 from .sources import is_source
 from .spectrogram import FRAMES, SECONDS, Spectrogram, log_mel
 from .tokens import SpecialTokens
-from .windows import NO_SPEECH, Recording, is_silent
+from .windows import NO_SPEECH, Note, Recording, is_silent, mean_logprob
 
 CROSS_CACHE_BYTES = 2**31
 """The most bytes that the cached keys and values of the encoder's vectors take, unless one recording needs more."""
@@ -82,8 +82,7 @@ class Transcription:
 
         item: samples, or what `recording_samples` reads; the model hears its first window.
         """
-        features = Spectrogram(recording_samples(item), self._channels, portable=self._portable)
-        recording = Recording(number=0, features=features, language=None)
+        recording = self.recording(0, recording_samples(item), None)
         languages: list[tuple[str, float]] = []
 
         def hear() -> Task:
@@ -106,6 +105,21 @@ class Transcription:
     def _channels(self) -> int:
         return int(self._stem.weight.shape[1])
 
+    def together(self, config: GenerationConfig) -> int:
+        """Return how many windows the model hears at a time at most, by the budgets of rows and of bytes."""
+        c = self._model.config
+        # A float32 key and a float32 value for each position of a window, in each layer.
+        cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
+        rows = self._model.budget.rows // max(config.num_beams, config.num_return_sequences)
+        return max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
+
+    def in_windows(self, count: int, options: Transcribing) -> bool:
+        """Return whether a recording of so many samples is read in windows; raises an error if it cannot be."""
+        found = options.timestamps or count > SECONDS * RATE
+        if found:
+            self.check_windows(options.config)
+        return found
+
     def check_windows(self, config: GenerationConfig) -> None:
         """Raise an error if recordings cannot be read in windows."""
         if config.num_return_sequences > 1:
@@ -122,20 +136,14 @@ class Transcription:
         A batch is as large as the budgets of rows and bytes allow, which changes no result. expected: gets the seconds
         of each recording that is read from a file. If one cannot be read, those before it come first, then the error.
         """
-        c = self._model.config
-        # A float32 key and a float32 value for each position of a window, in each layer.
-        cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
-        rows = self._model.budget.rows // max(options.config.num_beams, options.config.num_return_sequences)
-        size = max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
+        size = self.together(options.config)
         waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}      # the batches, by `in_windows`
         wrong = None
         for number, item in enumerate(items):
             options.stop.check()
             try:
                 samples = recording_samples(item, max_seconds, options.stop)
-                in_windows = options.timestamps or len(samples) > SECONDS * RATE
-                if in_windows:
-                    self.check_windows(options.config)
+                in_windows = self.in_windows(len(samples), options)
             except (InputError, UnsupportedError, WeightsError) as error:
                 wrong = error
                 break
@@ -157,11 +165,11 @@ class Transcription:
         recordings: their samples.
         """
         texts: dict[int, Any] = {}
-        run_tasks(self._model.queue, [self._short_task(texts, number, samples, options)
+        run_tasks(self._model.queue, [self.short_task(texts, number, samples, options)
                                       for number, samples in recordings.items()], options.stop)
         return texts
 
-    def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: Transcribing
+    def short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: Transcribing
                     ) -> Task:
         """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
         config, spoken, no_speech = options.config, options.language, 0.0
@@ -200,16 +208,20 @@ class Transcription:
 
         No recording waits for another one. heard: gets the seconds that were transcribed since the call before.
         """
-        language = options.language if self._languages else "en"
-        recordings = [Recording(number, Spectrogram(samples, self._channels, options.stop, self._portable), language)
+        recordings = [self.recording(number, samples, options.language, options.stop)
                       for number, samples in batch.items()]
-        run_tasks(self._model.queue, [self._windows_task(recording, options, heard) for recording in recordings],
+        run_tasks(self._model.queue, [self.windows_task(recording, options, heard) for recording in recordings],
                   options.stop)
         transcripts = {recording.number: recording.transcript() for recording in recordings}
         return {number: each if options.timestamps else each.text for number, each in transcripts.items()}
 
-    def _windows_task(self, recording: Recording, options: Transcribing, heard: Callable[[float], object]) -> Task:
-        """Transcribe one recording to its end."""
+    def recording(self, number: int, samples: np.ndarray, language: str | None, stop: Stop | None = NEVER) -> Recording:
+        """Return a recording that is read in windows. stop: as in `Spectrogram`."""
+        features = Spectrogram(samples, self._channels, stop, self._portable)
+        return Recording(number, features, language if self._languages else "en")
+
+    def windows_task(self, recording: Recording, options: Transcribing, heard: Callable[[float], object]) -> Task:
+        """Transcribe one recording to its end, and call `heard` with the seconds of each window."""
         first_time, config, number = self.tokens.no_times + 1, self._with_timestamps(options.config), 0
         decode = self._model.tokenizer(self._model.text).decode
         with located(f"recording {recording.number}"):
@@ -218,9 +230,11 @@ class Transcription:
                     [logits] = yield self._first_logits(window)
                     recording.language = recording.language or self._language_of(logits)[0]
                     [result] = yield self._work(window, number, recording.language, options, config, timestamps=True)
-                    silent = is_silent(self._no_speech(logits), result, config.length_penalty)
+                    no_speech, penalty = self._no_speech(logits), config.length_penalty
                     before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
-                    cuts = recording.take(result, silent, first_time, decode)
+                    cuts = recording.take(result, is_silent(no_speech, result, penalty), first_time, decode)
+                    logprob = mean_logprob(result, penalty) if cuts else 0.0
+                    recording.notes += [Note(before, each.ids, logprob, no_speech) for each in cuts]
                     if options.by_word and cuts:
                         tokens = self.tokens.prompt(recording.language, options.task, times=False)
                         times = yield TokenTimes(window, tokens, cuts, config, positions)

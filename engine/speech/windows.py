@@ -20,6 +20,20 @@ DOUBT = -1.0
 """It is silent if the log probability of a token of its text, in the mean, is below this number as well."""
 
 
+@dataclass(frozen=True)
+class Note:
+    """What a model said of a segment beside its text."""
+
+    seek: int
+    """The first frame of its window."""
+    ids: list[int]
+    """The tokens of its text."""
+    logprob: float
+    """The log probability of a token of its window, in the mean."""
+    no_speech: float
+    """The probability that nobody speaks in its window."""
+
+
 @dataclass
 class Recording:
     """The features of a recording, and its segments so far."""
@@ -32,6 +46,8 @@ class Recording:
     seek: int = 0
     """The first frame of the next window."""
     segments: list[Segment] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    """One for each segment."""
 
     @property
     def frames(self) -> int:
@@ -84,11 +100,22 @@ class Recording:
         return Transcript("".join(segment.text for segment in self.segments), self.language or "", self.segments)
 
 
+def mean_logprob(result: Generated, length_penalty: float) -> float:
+    """Return the log probability of a token of a result, in the mean. length_penalty: that of its score."""
+    total, tokens = _total(result, length_penalty)
+    return total / max(1, tokens)
+
+
 def is_silent(no_speech: float, result: Generated, length_penalty: float) -> bool:
     """Return whether nobody speaks in a window.
 
     no_speech: the probability of the token for it. result: what the model writes; length_penalty: that of its score.
     """
-    tokens = len(result.ids) + result.ended
-    total = result.score * tokens**length_penalty
+    total, tokens = _total(result, length_penalty)
     return no_speech > NO_SPEECH and total < DOUBT * tokens
+
+
+def _total(result: Generated, length_penalty: float) -> tuple[float, int]:
+    """Return the log probability of a result, and its tokens with the end."""
+    tokens = len(result.ids) + result.ended
+    return result.score * tokens**length_penalty, tokens

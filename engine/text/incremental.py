@@ -12,8 +12,8 @@ import re
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
-from copy import copy, deepcopy
-from typing import Any, TypeAlias
+from copy import copy
+from typing import Any, TypeAlias, cast
 
 from .growth import steps
 
@@ -70,7 +70,7 @@ class IncrementalText:
     def fork(self) -> IncrementalText:
         """Return a text with the same ids so far, which goes on by itself."""
         other = copy(self)
-        other._steps = deepcopy(self._steps)
+        other._steps = [step.fork() for step in self._steps]
         return other
 
     def bytes_in_the_middle(self, number: int) -> bytes:
@@ -78,6 +78,8 @@ class IncrementalText:
         token = self._token_of(number)
         if token is None:
             return b""
+        if len(self._steps) == 1 and isinstance(self._steps[0], _Bytes):
+            return _bytes_of(token)
         if match := BYTE.fullmatch(token):
             return bytes([int(match[1], 16)])
         first = self.fork()
@@ -105,6 +107,10 @@ class _Step(ABC):
         """Return whether `end` may yield a text that is not empty."""
         return False
 
+    def fork(self) -> _Step:
+        """Return a decoder that has got the same parts, and goes on by itself."""
+        return copy(self)
+
     @abstractmethod
     def add(self, text: str, whole: bool) -> Iterator[TextPart]:
         """Take a part of a token, and whether the token ends with it; yield the parts that are certain now."""
@@ -119,6 +125,11 @@ class _Tokens(_Step):
 
     def __init__(self) -> None:
         self._parts: list[str] = []
+
+    def fork(self) -> _Tokens:
+        other = copy(self)
+        other._parts = [*self._parts]
+        return other
 
     def add(self, text: str, whole: bool) -> Iterator[TextPart]:
         self._parts.append(text)
@@ -209,6 +220,12 @@ class _Utf8(_Tokens):
         super().__init__()
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
+    def fork(self) -> _Utf8:
+        other = cast(_Utf8, super().fork())
+        other._decoder = getincrementaldecoder("utf-8")("replace")
+        other._decoder.setstate(self._decoder.getstate())
+        return other
+
     def end(self) -> Iterator[TextPart]:
         yield self._decoder.decode(b"", final=True), True
 
@@ -221,10 +238,7 @@ class _Bytes(_Utf8):
     """ByteLevel: each character of a token stands for a byte, and all bytes together are one text."""
 
     def token(self, token: str) -> Iterator[TextPart]:
-        known = [BYTES.get(character) for character in token]
-        # A token with another character, such as an added one, stands for itself.
-        data = token.encode() if None in known else bytes(byte for byte in known if byte is not None)
-        yield self._decoder.decode(data), False
+        yield self._decoder.decode(_bytes_of(token)), False
 
 
 class _BytesAlone(_Utf8):
@@ -246,6 +260,12 @@ class _ByteTokens(_Tokens):
         self._checker = getincrementaldecoder("utf-8")("strict")
         self._run, self._wrong = bytearray(), False
         """The bytes that wait, and whether a byte of the row was wrong: then each byte is U+FFFD at once."""
+
+    def fork(self) -> _ByteTokens:
+        other = cast(_ByteTokens, super().fork())
+        other._checker, other._run = getincrementaldecoder("utf-8")("strict"), bytearray(self._run)
+        other._checker.setstate(self._checker.getstate())
+        return other
 
     def token(self, token: str) -> Iterator[TextPart]:
         if (match := BYTE.fullmatch(token)) is None:
@@ -314,6 +334,12 @@ _OWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _OWN]
 BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
 """The byte of each character of ByteLevel."""
+
+
+def _bytes_of(token: str) -> bytes:
+    """Return the bytes of a token of ByteLevel. One with another character, such as an added one, stands for itself."""
+    known = [BYTES.get(character) for character in token]
+    return token.encode() if None in known else bytes(byte for byte in known if byte is not None)
 
 
 def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens], bytes_alone: bool) -> _Step:

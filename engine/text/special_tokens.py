@@ -22,33 +22,43 @@ def special_ids(text: TextConfig | None) -> dict[str, int]:
         return {}
     from .safety import read_tokenizer  # here, because `import engine` shall stay light
 
-    tokens = read_tokenizer(text.tokenizer_json).get("added_tokens", [])
-    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
-        raise WeightsError("the added_tokens of the model's tokenizer.json must be a list of objects with an id below "
-                           "2^31 and a content, a text")
-    return {token["content"]: token["id"] for token in tokens}
+    return _added_ids(read_tokenizer(text.tokenizer_json))
 
 
 def token_ids(text: TextConfig, tokens: Iterable[str]) -> dict[str, int]:
     """Return the ids of those tokens that are in the vocabulary or among the added tokens, in the order of `tokens`.
 
-    Raises `WeightsError` for a vocabulary that is no mapping of tokens to ids, and no list of tokens.
+    Raises `WeightsError` as `ids_of_tokens` does.
     """
     from .safety import read_tokenizer  # here, because `import engine` shall stay light
 
-    model = read_tokenizer(text.tokenizer_json).get("model")
+    known = ids_of_tokens(read_tokenizer(text.tokenizer_json))
+    return {token: known[token] for token in tokens if token in known}
+
+
+def ids_of_tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
+    """Return the ids of all tokens of a tokenizer.json by their texts.
+
+    Raises `WeightsError` for a vocabulary that is no mapping of tokens to ids, and no list of tokens.
+    """
+    model = tokenizer.get("model")
     vocab = model.get("vocab") if isinstance(model, dict) else None
     if isinstance(vocab, list):         # of Unigram: pairs of a token and its score
         vocab = {entry[0]: i for i, entry in enumerate(vocab) if isinstance(entry, list) and entry
                  and isinstance(entry[0], str)}
-    if not isinstance(vocab, dict):
-        raise WeightsError(f"the vocabulary of the model's tokenizer.json must map tokens to ids, not {shown(vocab)}")
-    known = vocab | special_ids(text)
-    ids = {token: known[token] for token in tokens if token in known}
-    if wrong := [token for token, number in ids.items() if type(number) is not int or not 0 <= number < 2**31]:
-        raise WeightsError(f"the ids of the model's tokenizer.json must be integers below 2^31, and that of "
-                           f"{shown(wrong[0])} is {shown(ids[wrong[0]])}")
-    return ids
+    if not isinstance(vocab, dict) or not vocab or not all(
+            type(number) is int and 0 <= number < 2**31 for number in vocab.values()):
+        raise WeightsError("the vocabulary of the model's tokenizer.json must map tokens to ids below 2^31, or list "
+                           f"tokens with scores, and is {shown(vocab)}")
+    return vocab | _added_ids(tokenizer)
+
+
+def _added_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
+    tokens = tokenizer.get("added_tokens") or []
+    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
+        raise WeightsError("the added_tokens of the model's tokenizer.json must be a list of objects with an id below "
+                           "2^31 and a content, a text")
+    return {token["content"]: token["id"] for token in tokens}
 
 
 def _is_token(token: Any) -> bool:

@@ -6,15 +6,68 @@ The tokens come one by one. A stop text may begin and end inside tokens. Three k
     held          certain, and the longest end of the text that is the beginning of a stop text
     waiting       what a later token may still change, such as bytes that are no whole character yet
 
-The search reads what is new, what waits, and as many characters before them as a stop text has without its last one.
-So a token costs the same at any length of the text.
+All stop texts are looked for at once, by the automaton of Aho and Corasick ("Efficient string matching", 1975). Its
+state is the longest end of the text that a stop text begins with, so a character costs the same at any length of text.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from copy import copy
+from functools import lru_cache
 
 from .incremental import IncrementalText
+
+
+class _Automaton:
+    """Finds stop texts in characters that come one by one. A state is a number; 0 is the first one."""
+
+    def __init__(self, stops: tuple[str, ...]):
+        self.next: list[dict[str, int]] = [{}]
+        """By state, the states that follow it by characters with which a stop text goes on."""
+        self.found, self.held = [0], [0]
+        """By state, the length of the longest stop text that ends here, 0 for none, and how many characters at the end
+        of the text are the beginning of a stop text that may follow."""
+        self._other = [0]       # by state, that of the next shorter end of the text, for all other characters
+        for stop in stops:
+            state = 0
+            for character in stop:
+                state = self.next[state].setdefault(character, len(self.next))
+                if state == len(self.next):
+                    self.next.append({})
+                    self.found.append(0)
+                    self.held.append(0)
+                    self._other.append(0)
+            self.found[state] = len(stop)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Fill what a state has of shorter ends of the text, the shortest states first."""
+        depths, waiting = [0] * len(self.next), deque([0])
+        while waiting:
+            state = waiting.popleft()
+            for character, following in self.next[state].items():
+                depths[following] = depths[state] + 1
+                if state:
+                    self._other[following] = self.after(self._other[state], character)
+                other = self._other[following]
+                self.found[following] = self.found[following] or self.found[other]
+                self.held[following] = depths[following] if self.next[following] else self.held[other]
+                waiting.append(following)
+
+    def after(self, state: int, character: str) -> int:
+        """Return the state after one more character."""
+        while (following := self.next[state].get(character)) is None:
+            if not state:
+                return 0
+            state = self._other[state]
+        return following
+
+
+@lru_cache(8)
+def _automaton(stops: tuple[str, ...]) -> _Automaton:
+    return _Automaton(stops)
 
 
 class StopText:
@@ -28,14 +81,13 @@ class StopText:
 
         least: a stop text that is complete in the text of the first `least` - 1 ids does not end it.
         """
-        self._text, self._stops, self._include, self._least = text, stops, include, least
-        self._longest = max(map(len, stops), default=0)
-        self._ids = 0
+        self._text, self._include, self._least = text, include, least
+        self._automaton = _automaton(tuple(stops)) if stops else None
+        self._ids = self._state = 0
         self._certain = 0       # how many characters of the text are certain
         self._ignored = 0       # how many characters of the text came before a stop text could end it
-        self._seen = ""
-        """The last characters that are certain, of which `_held` at the end were not given."""
-        self._held = 0
+        self._held = ""
+        """The last characters that are certain and were not given."""
         self._given: list[str] = []
         self.found: str | None = None
         """The stop text that ended the text; None before."""
@@ -45,34 +97,37 @@ class StopText:
 
         No id may come after the one that made `found` a text.
         """
-        given = self._add(number)
+        new = self._text.add(number)
+        given = new if self._automaton is None else self._before_stop(new, self._automaton)
         self._given.append(given)
         return given
 
-    def _add(self, number: int) -> str:
-        """As `add`."""
+    def _before_stop(self, new: str, automaton: _Automaton) -> str:
+        """Return the text to give with new characters that are certain."""
         self._ids += 1
-        new = self._text.add(number)
-        window = self._seen + new
-        waiting = self._text.waiting() if self._longest and self._text.waits else ""
-        before = self._certain - len(self._seen)        # characters before the window
+        waiting = self._text.waiting() if self._text.waits else ""
+        ignored = self._ignored - self._certain     # of the characters from here on
         if self._ids < self._least:
-            self._ignored = before + len(window) + len(waiting)
-        else:
-            place = self._search(window + waiting, max(len(self._seen), self._ignored - before))
-            if place is not None:
-                return self._ended(window + waiting, *place)
-        self._certain += len(new)
-        begin = len(self._seen) - self._held
-        self._held = self._may_begin(window)
-        self._seen = window[max(0, len(window) - max(self._longest - 1, 0)) :]
-        return window[begin : len(window) - self._held]
+            ignored = len(new) + len(waiting)
+            self._ignored = self._certain + ignored
+        state, certain, whole = self._state, self._state, self._held + new
+        for place, character in enumerate(new + waiting, 1):
+            state = automaton.after(state, character)
+            if automaton.found[state] and place > ignored:
+                end = len(self._held) + place
+                begin, whole = end - automaton.found[state], whole + waiting
+                self.found, self._held = whole[begin:end], ""
+                return whole[: end if self._include else begin]
+            if place == len(new):
+                certain = state
+        self._state, self._certain = certain, self._certain + len(new)
+        given = len(whole) - automaton.held[certain]
+        self._held = whole[given:]
+        return whole[:given]
 
     def end(self) -> str:
         """Return the rest of the text, when no more ids come."""
-        if self.found is not None:
-            return ""
-        return self._seen[len(self._seen) - self._held :] + self._text.end()
+        return "" if self.found is not None else self._held + self._text.end()
 
     def whole(self) -> str:
         """Return the whole text, as if it ended here."""
@@ -81,35 +136,10 @@ class StopText:
     @property
     def waits(self) -> bool:
         """Return whether `end` may return a text now."""
-        return self.found is None and (self._held > 0 or self._text.waits)
+        return self.found is None and (bool(self._held) or self._text.waits)
 
     def fork(self) -> StopText:
         """Return a text with the same ids so far, which goes on by itself."""
-        copy = StopText(self._text.fork(), self._stops, self._include, self._least)
-        copy._ids, copy._certain, copy._ignored = self._ids, self._certain, self._ignored
-        copy._seen, copy._held, copy._given, copy.found = self._seen, self._held, [*self._given], self.found
-        return copy
-
-    def _search(self, text: str, least: int) -> tuple[int, int] | None:
-        """Return where the first stop text begins and ends that ends behind the first `least` characters, or None."""
-        found = None
-        for stop in self._stops:
-            begin = text.find(stop, max(0, least - len(stop) + 1))
-            if begin >= 0 and (found is None or (begin + len(stop), begin) < (found[1], found[0])):
-                found = begin, begin + len(stop)
-        return found
-
-    def _ended(self, text: str, begin: int, end: int) -> str:
-        """Return what is left to give of a text that ends with a stop text at these places of its last characters."""
-        self.found = text[begin:end]
-        given = len(self._seen) - self._held
-        self._held = 0
-        return text[given : end if self._include else begin]
-
-    def _may_begin(self, text: str) -> int:
-        """Return the number of characters at the end of the text that are the beginning of a stop text."""
-        for count in range(min(len(text), self._longest - 1), 0, -1):
-            end = text[-count:]
-            if any(len(stop) > count and stop.startswith(end) for stop in self._stops):
-                return count
-        return 0
+        other = copy(self)
+        other._text, other._given = self._text.fork(), [*self._given]
+        return other

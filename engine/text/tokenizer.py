@@ -45,6 +45,14 @@ class Tokens:
     asked: list[np.ndarray] | None = None
     """The positions of each sentence that a head of rows "asked" reads; None for another head."""
 
+    @property
+    def lengths(self) -> list[int]:
+        """The number of tokens of each sentence, for those who share out the work."""
+        return [*map(len, self.input_ids)]
+
+    def report(self) -> None:
+        """Report which sentences were cut, unless it was done when they were tokenized."""
+
 
 def gathered(parts: Sequence[tuple[Tokens, Sequence[int]]]) -> Tokens:
     """Return some sentences, given by their numbers, of the tokens of several calls, one call after the other."""
@@ -160,6 +168,20 @@ class Tokenizer:
         stop.check()
         return self._tokens(encodings)
 
+    def read_together(self, texts: Sequence[Sentence]) -> tuple[Tokens, list[bool]]:
+        """Tokenize short texts of several calls at one time; return the tokens, and which texts were cut.
+
+        Nobody is told of the cuts. Raises as a call does, whichever text is wrong.
+        """
+        kept = self._kept(texts, NEVER)
+        encodings = self._encode(kept, NEVER)
+        return self._rows(encodings), self._marks(texts, kept, encodings)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a short text takes no long time, and nobody counts tokens in this thread: others may read it then."""
+        return not self._backtracks and _LENGTHS.get() is None
+
     def pairs(self, pairs: Sequence[tuple[str, str]], stop: Stop = NEVER) -> Tokens:
         """Tokenize pairs as a call does, but each different first text once; raises as a call does.
 
@@ -178,10 +200,15 @@ class Tokenizer:
         return self._tokens(joined)
 
     def _tokens(self, encodings: Sequence[Any]) -> Tokens:
+        """Return the tokens of encodings as the model reads them, and count them where this thread wants it."""
+        tokens = self._rows(encodings)
+        if (lengths := _LENGTHS.get()) is not None:
+            lengths += map(len, tokens.input_ids)
+        return tokens
+
+    def _rows(self, encodings: Sequence[Any]) -> Tokens:
         """Return the tokens of encodings as the model reads them; token types that it does not get are zeros."""
         ids = [finish(self._text, self._known(int32_ids(e.ids)), self._filled) for e in encodings]
-        if (lengths := _LENGTHS.get()) is not None:
-            lengths += map(len, ids)
         if not self._text.feeds_token_types:
             return Tokens(ids, [np.zeros(len(row), np.int32) for row in ids])
         return Tokens(ids, [resized(int32_ids(e.type_ids), len(row), 0) for e, row in zip(encodings, ids, strict=True)])
@@ -417,17 +444,25 @@ class Tokenizer:
         stated = None if decoder is None else json.loads(decoder.__getstate__())
         return IncrementalText(stated, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
 
-    def token_bytes(self, number: int) -> bytes:
-        """Return what a token adds to a text in whose middle it stands; of a special token, what it is called."""
-        if number not in self._bytes:
+    def token_text(self, number: int) -> tuple[str, bytes]:
+        """Return what a token adds to a text in whose middle it stands; of a special token, what it is called.
+
+        It comes as text, with U+FFFD for bytes that are no character, and as bytes.
+        """
+        found = self._texts.get(number)
+        if found is None:
             token = self.token(number)
-            self._bytes[number] = (token.encode() if token in self._special
-                                   else self._no_text.bytes_in_the_middle(number))
-        return self._bytes[number]
+            data = token.encode() if token in self._special else self._no_text.bytes_in_the_middle(number)
+            found = self._texts[number] = data.decode("utf-8", "replace"), data
+        return found
+
+    def token_bytes(self, number: int) -> bytes:
+        """Return the bytes of `token_text`."""
+        return self.token_text(number)[1]
 
     @cached_property
-    def _bytes(self) -> dict[int, bytes]:
-        """What `token_bytes` found before."""
+    def _texts(self) -> dict[int, tuple[str, bytes]]:
+        """What `token_text` found before."""
         return {}
 
     @cached_property
@@ -505,10 +540,12 @@ class Tokenizer:
     def _report(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> None:
         """Report to the call that runs which sentences were cut. kept: what was tokenized of each sentence."""
         if (cuts := reported()) is not None:
-            # Cut by truncation, or already before it was tokenized.
-            marks = [(len(encoding) >= self._limit and bool(encoding.overflowing)) or part != sentence
-                     for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)]
-            cuts.add(sentences, marks, self._limit, self.count)
+            cuts.add(sentences, self._marks(sentences, kept, encodings), self._limit, self.count)
+
+    def _marks(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> list[bool]:
+        """Return whether each sentence was cut: by truncation, or already before it was tokenized."""
+        return [(len(encoding) >= self._limit and bool(encoding.overflowing)) or part != sentence
+                for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)]
 
     def _kept(self, sentences: Sequence[Sentence], stop: Stop) -> list[Sentence]:
         """Return sentences without text that truncation would remove."""

@@ -13,8 +13,8 @@ from engine.loading.npz_model import save
 
 from ..tools.head_models import write_folder
 from ..tools.late_folders import write_late, write_older
-from ..tools.module_folders import write_chain, write_router, write_static
-from ..tools.tiny_models import write_json
+from ..tools.module_folders import TYPES, write_chain, write_router, write_static
+from ..tools.tiny_models import write_json, write_modules_json
 
 pytest.importorskip("tokenizers")
 
@@ -67,8 +67,7 @@ def test_a_cross_encoder(tmp_path):
     model.activation_fn = "softmax"
     with pytest.raises(EngineError, match=r"activation_fn must be one of 'identity', .* not 'softmax'"):
         model.save_pretrained(tmp_path / "none")
-    write_json(tmp_path / "bert_pairs" / "modules.json", [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}])
+    write_modules_json(tmp_path / "bert_pairs", ("", TYPES["Transformer"]))
     write_json(tmp_path / "bert_pairs" / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
     model = ours.CrossEncoder(str(tmp_path / "bert_pairs"), activation_fn="tanh", prompts={"query": "Chen: "},
                               default_prompt_name="query")

@@ -3,14 +3,20 @@
     python -m tests.base.advice
 
 `LIBRARIES` says which names a library has; a name that stands under no library comes into the last tables of the page.
+Those of a generation are all that the library has, also the names that are the engine's own, which no table shows.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from inspect import signature
 
-from engine.base.advice import ATTRIBUTES, CALLS, COMMANDS, LACKED, MODULE, OPTIONS, TOKENIZER
+import engine
+from engine import Engine, Generator, Reranker, Transcriber
+from engine.base.advice import ATTRIBUTES, CALLS, COMMANDS, LACKED, MODULE, OPTIONS, TOKENIZER, WITHOUT_EFFECT
 from engine.base.other_names import OtherName
 from engine.cli.main import parsers
+from engine.interface.session import Session
+from engine.model.generation_config import CHECKS
 
 from ..tools.documents import ROOT, with_tables
 
@@ -25,10 +31,16 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "load": "pretrained_model_name_or_path dtype torch_dtype device device_map load_in_8bit load_in_4bit "
                 "quantization_config attn_implementation low_cpu_mem_usage cache_dir token use_auth_token subfolder "
                 "local_files_only force_download trust_remote_code tokenizer model_kwargs config num_labels",
-        "generate": f"input_ids attention_mask decoder_input_ids streamer stopping_criteria logits_processor "
-                    f"prefix_allowed_tokens_fn assistant_model output_scores output_logits output_hidden_states "
-                    f"return_dict_in_generate return_full_text use_cache cache_implementation synced_gpus "
-                    f"generation_config batch_size {' '.join(LACKED)}",
+        "generate": f"inputs input_ids attention_mask decoder_input_ids decoder_attention_mask inputs_embeds "
+                    f"position_ids token_type_ids encoder_outputs past_key_values streamer stopping_criteria "
+                    f"logits_processor prefix_allowed_tokens_fn assistant_model assistant_tokenizer tokenizer "
+                    f"negative_prompt_ids negative_prompt_attention_mask custom_generate return_full_text synced_gpus "
+                    f"generation_config batch_size max_length max_new_tokens min_length min_new_tokens early_stopping "
+                    f"stop_strings do_sample num_beams temperature top_k top_p min_p repetition_penalty length_penalty "
+                    f"no_repeat_ngram_size bad_words_ids renormalize_logits forced_bos_token_id forced_eos_token_id "
+                    f"suppress_tokens begin_suppress_tokens num_return_sequences pad_token_id bos_token_id "
+                    f"eos_token_id encoder_no_repeat_ngram_size decoder_start_token_id "
+                    f"{' '.join([*WITHOUT_EFFECT, *LACKED])}",
         "translate": "src_lang tgt_lang",
         "classify": "inputs padding max_length tokenizer_kwargs num_workers return_tensors return_all_scores",
         "tag": "grouped_entities offset_mapping delimiter",
@@ -41,12 +53,33 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
                    "save_pretrained push_to_hub get_input_embeddings num_parameters generation_config id2label "
                    "label2id batch_decode",
         "tokenizer": " ".join(TOKENIZER)},
+    "OpenAI": {
+        "generate": "model prompt best_of echo frequency_penalty logit_bias logprobs max_tokens n presence_penalty "
+                    "seed stop stream stream_options suffix temperature top_p user extra_headers extra_query "
+                    "extra_body timeout",
+        "chat": "messages model audio frequency_penalty function_call functions logit_bias logprobs "
+                "max_completion_tokens max_tokens metadata modalities moderation n parallel_tool_calls prediction "
+                "presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention reasoning_effort "
+                "response_format safety_identifier seed service_tier stop store stream stream_options temperature "
+                "tool_choice tools top_logprobs top_p user verbosity web_search_options"},
+    "vLLM": {
+        "generate": "prompt sampling_params use_tqdm lora_request n best_of presence_penalty frequency_penalty "
+                    "repetition_penalty temperature top_p top_k min_p seed stop stop_token_ids ignore_eos max_tokens "
+                    "min_tokens logprobs prompt_logprobs logprob_token_ids flat_logprobs detokenize "
+                    "skip_special_tokens spaces_between_special_tokens include_stop_str_in_output guided_decoding "
+                    "structured_outputs logit_bias allowed_token_ids extra_args bad_words thinking_token_budget "
+                    "repetition_detection use_beam_search length_penalty truncate_prompt_tokens cache_salt"},
     "llama-cpp-python": {
         "module": "Llama",
         "load": "model_path n_threads n_threads_batch n_ctx n_batch n_gpu_layers use_mmap use_mlock seed verbose "
                 "embedding chat_format chat_handler repo_id filename",
-        "generate": "prompt max_tokens stop echo repeat_penalty tfs_z mirostat_mode grammar suffix stream",
-        "chat": "response_format tool_choice functions top_logprobs",
+        "generate": "prompt suffix max_tokens temperature top_p min_p typical_p logprobs echo stop frequency_penalty "
+                    "presence_penalty repeat_penalty top_k stream seed tfs_z mirostat_mode mirostat_tau mirostat_eta "
+                    "model stopping_criteria logits_processor grammar logit_bias",
+        "chat": "messages functions function_call tools tool_choice temperature top_p top_k min_p typical_p stream "
+                "stop seed response_format max_tokens presence_penalty frequency_penalty repeat_penalty tfs_z "
+                "mirostat_mode mirostat_tau mirostat_eta model logits_processor grammar logit_bias logprobs "
+                "top_logprobs",
         "methods": "create_completion create_chat_completion create_embedding embed detokenize from_pretrained"},
     "CTranslate2": {
         "load": "model_path compute_type intra_threads inter_threads device device_index max_queued_batches files",
@@ -100,6 +133,14 @@ def coded(text: str) -> str:
     return CODE.sub(lambda found: f"`{found[0]}`", text).replace("|", "\\|")
 
 
+def arguments_of(function: str) -> set[str]:
+    """Return the names of the arguments that a function has in any class, settings of a generation included."""
+    owners = (Engine, Generator, Reranker, Transcriber, Session, engine.ops)
+    names = {name for owner in owners if hasattr(owner, function)
+             for name in signature(getattr(owner, function)).parameters}
+    return names | CHECKS.keys() if "settings" in names else names
+
+
 def literal(value: object) -> str:
     """Return a value as code."""
     return f"`{value!r}`".replace("'", '"')
@@ -120,7 +161,7 @@ def answers(names: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
         for name in own:
             if scope in TABLES:
                 yield name, coded(TABLES[scope][name])
-            else:
+            elif name in CALLS[scope] or name not in arguments_of(scope):
                 yield name, said(CALLS[scope][name], f" of `{scope}`")
 
 
@@ -138,7 +179,7 @@ def unlisted() -> dict[str, list[str]]:
     """Return the names that stand under no library, or under one with another answer, by their scopes."""
     scopes: Mapping[str, Mapping[str, object]] = {**CALLS, **TABLES}
     listed = {(name, repr(scopes[scope][name])) for own in LIBRARIES.values() for scope, names in own.items()
-              for name in names.split()}
+              for name in names.split() if name in scopes[scope]}
     found: dict[str, list[str]] = {}
     for scope, rows in scopes.items():
         found[scope] = [name for name, row in rows.items() if (name, repr(row)) not in listed]

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import re
-from inspect import signature
 from itertools import product
 
 import pytest
@@ -15,8 +14,6 @@ from engine.base.arguments import use_our_names
 from engine.cli.main import parsers
 from engine.cli.other_options import other_names, row_of
 from engine.cli.parsing import parse
-from engine.interface.session import Session
-from engine.model.generation_config import CHECKS
 from engine.speech.windows import DOUBT, NO_SPEECH
 from engine.text.tokenizer import Tokenizer
 
@@ -36,11 +33,8 @@ OTHER = object()
 @pytest.mark.parametrize("function", CALLS)
 def test_arguments(function):
     """A name is taken for an argument that the function has, with its value or ours; or the error has the advice."""
-    owners = [signature(getattr(cls, function)).parameters for cls in (*LOADED, Session, engine.ops)
-              if hasattr(cls, function)]
-    own = {name for parameters in owners for name in parameters}
-    known = own | CHECKS.keys() if "settings" in own else own
-    assert owners
+    known = advice.arguments_of(function)
+    assert known
     for name, row in CALLS[function].items():
         assert name not in known or (function, name) in ALSO_OURS, name
         if row.ours is not None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import engine
@@ -52,6 +53,33 @@ def test_one_document_is_read_once(path, capsys):
         answers, _, read = functions["ask"](model, prompts)
         assert 10 * read <= sum(map(len, prompts))
         assert answers[:3] == functions["ask"](other, prompts[:3])[0]
+
+
+def test_a_result_ends_at_a_stop_text(path, capsys):
+    texts = ["Once", "The sky is"]
+    example("first_line", 40)["main"](path, *texts)
+    with engine.load(path, threads=1, precision="int8") as model:
+        alone = [model.generate(text, stop=["\n", "."], include_stop=True, max_new_tokens=40) for text in texts]
+    shown = [f"{text}{one.text.rstrip()}    [{one.finish_reason}, {len(one.ids)} tokens]\n"
+             for text, one in zip(texts, alone, strict=True)]
+    assert capsys.readouterr().out == "".join(shown)
+
+
+def test_the_likeliest_label_wins(path, capsys):
+    functions = example("likely_labels", 40)
+    functions["main"](path, "good,bad,so-so", "A film.", "Another one.")
+    printed = [line.split("    ") for line in capsys.readouterr().out.splitlines()]
+    with engine.load(path, threads=1) as model:
+        for text, (label, probability, shown) in zip(["A film.", "Another one."], printed, strict=True):
+            prompt = functions["PROMPT"].format(text=text)
+            first = len(model.tokenizer.encode(prompt))
+            found = {}
+            for name in ("good", "bad", "so-so"):
+                result = model.generate(f"{prompt} {name}", echo=True, logprobs=0, max_new_tokens=0)
+                found[name] = sum(one.logprob for one in result.logprobs[first:])
+            assert (label, shown) == (max(found, key=found.get), text)
+            p = np.exp(found[label]) / np.exp([*found.values()]).sum()
+            assert probability == f"{p:.0%}"
 
 
 def test_fifty_conversations_in_one_call(path, tmp_path, capsys):

@@ -8,6 +8,7 @@ renders 10,000 times while the process is killed 200 times and this one forks 50
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -344,9 +345,16 @@ def test_what_templates_leave_is_no_memory_of_the_next(one):
         assert one.render(template, {"n": 100_000_000}, DATE, NEVER) == "100000000"
 
 
-def test_kills_and_forks_at_any_moment(one):
+def test_kills_and_forks_at_any_moment(one, monkeypatch):
     """Each call gives the right text or a clear error, and nothing is left."""
-    before, rng = descriptors(), random.Random(5)
+    before, rng, started = descriptors(), random.Random(5), []
+    start = subprocess.Popen
+
+    def noted(*args, **options):
+        started.append(start(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
     rendered(one)
     moments = dict.fromkeys(rng.sample(range(RENDERS), KILLS), "kill") | dict.fromkeys(
         rng.sample(range(RENDERS), FORKS), "fork")
@@ -376,5 +384,7 @@ def test_kills_and_forks_at_any_moment(one):
     assert all("ended from outside" in error for error in errors)
     one.close()
     assert descriptors() == before
-    with pytest.raises(ChildProcessError):      # there is no child any more
-        os.waitpid(-1, os.WNOHANG)
+    assert len(started) > KILLS
+    for process in started:
+        with pytest.raises(ChildProcessError):      # it is no child any more, not even an ended one
+            os.waitpid(process.pid, os.WNOHANG)

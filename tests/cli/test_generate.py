@@ -61,6 +61,20 @@ def test_generate_writes_json(translator, file, capsys):
     assert np.allclose([one["score"] for one in found], [one.score for one in expected])
 
 
+def test_generate_writes_log_probabilities(language_model, file, capsys):
+    words = ["generate", language_model, file, "--echo", "--logprobs", "2", "--max-new-tokens"]
+    for new in (0, 3):
+        assert main([*words, str(new), "--json"]) == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        expected = Generator.load(language_model).generate(LINES, max_new_tokens=new, logprobs=2, echo=True)
+        assert [one["text"] for one in found] == [one.text for one in expected]
+        assert [[(each["id"], each["text"], each["logprob"], len(each["top"])) for each in one["logprobs"]]
+                for one in found] == [[(each.id, each.text, each.logprob, len(each.top)) for each in one.logprobs]
+                                      for one in expected]
+    assert main([*words, "3"]) == 1
+    assert "--logprobs is written with --json; add --json" in capsys.readouterr().err
+
+
 def test_generate_streams(language_model, file, capsys):
     assert main(["generate", language_model, file, "--stream"]) == 0
     expected = Generator.load(language_model).generate(LINES)

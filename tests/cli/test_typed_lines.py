@@ -61,7 +61,7 @@ RUN = [
 
 ANSWERED = [
     # transformers
-    "chat G", "serve G", "serve E --port 99999", "serve E --uds s --port 80", "serve E --served-model-name ''",
+    "chat G", "serve E --port 99999", "serve E --uds s --port 80", "serve E --served-model-name ''",
     "serve E --api-key-file absent", "generate G --prompt cat --max-length 3",
     "generate G --prompt cat --min-new-tokens 3", "classify C f.txt --batch-size 8", "classify C a.csv",
     "classify C --text-column text a.jsonl", "answer A f.txt", "translate S f.txt --src_lang en --tgt_lang de",

@@ -14,7 +14,8 @@ from engine.families.adapters import merge_adapters
 
 from ..tools.encoders import load_encoder, names_of
 from ..tools.golden_models import GOLDEN, load
-from ..tools.tiny_models import safetensors, write_json
+from ..tools.module_folders import TYPES
+from ..tools.tiny_models import safetensors, write_json, write_modules_json
 
 MODELS = {"jina_v3_tasks": ("retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"),
           "jina_v3_two": ("a", "b"), "jina_v3_one": ("only",)}
@@ -80,10 +81,8 @@ def test_the_folder_of_the_hub(tmp_path):
     """Its modules.json has code of its own in place of the module Transformer."""
     folder = tmp_path / "model"
     shutil.copytree(GOLDEN / "jina_v3_tasks", folder)
-    kinds = {"": "custom_st.Transformer", "1_Pooling": "sentence_transformers.models.Pooling",
-             "2_Normalize": "sentence_transformers.models.Normalize"}
-    write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": kind}
-                                         for i, (path, kind) in enumerate(kinds.items())])
+    write_modules_json(folder, ("", "custom_st.Transformer"), ("1_Pooling", TYPES["Pooling"]),
+                       ("2_Normalize", TYPES["Normalize"]))
     write_json(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
     assert load_encoder(folder, task="separation").config.family == "jina_embeddings_v3"
     bert = json.loads((GOLDEN / "bert" / "config.json").read_text(encoding="utf-8"))

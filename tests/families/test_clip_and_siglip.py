@@ -11,6 +11,7 @@ from engine import Engine, InputError, UnsupportedError, WeightsError
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.golden_models import GOLDEN, load
 from ..tools.running import RUNNING
+from ..tools.tiny_models import write_modules_json
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -111,8 +112,7 @@ def test_a_sentence_transformers_folder_of_clip(tmp_path):
     inner = make_folder(tmp_path, "clip_own")
     folder = tmp_path / "sentence"
     shutil.move(str(inner), folder / "0_CLIPModel")
-    modules = [{"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}]
-    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    write_modules_json(folder, ("0_CLIPModel", "sentence_transformers.models.CLIPModel"))
     texts, expected = texts_and_vectors("clip_own")
     assert np.abs(Engine.load(folder, backend="reference").encode(texts) - expected).max() <= 1e-4
 

@@ -214,7 +214,7 @@ def test_defaults_are_those_of_transformers(model_type):
     parts = read({"model_type": model_type})
     config: ModelConfig = parts.decoder.config
     assert DEFAULTS[model_type] == (config.hidden_size, config.num_layers, config.num_heads, config.kv_heads,
-                                    config.ffn_size, config.vocab_size, config.logits)
+                                    config.ffn_size, config.vocab_size, config.max_positions, config.logits)
 
 
 def test_opt_has_biases_unless_a_file_says_no():

@@ -23,7 +23,8 @@ from ..fuzz.binaries import write_gguf_model
 from ..fuzz.corpus import family_folder, tensor_file, tensors_of
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.limited import outcome
-from ..tools.model_files import NEW, by_hand, document, st_folder
+from ..tools.model_files import by_hand, document, st_folder
+from ..tools.module_folders import TYPES
 from ..tools.tiny_models import hf_folder, random_model, write_json
 
 LARGE_JSON: dict[str, Callable[[], bytes]] = {
@@ -185,7 +186,7 @@ def test_half_a_surrogate_in_the_family(tmp_path, capsys):
 
 
 def test_a_module_path_that_is_too_long(tmp_path):
-    modules = [{"type": NEW["Transformer"], "path": "x" * 5000}, {"type": NEW["Pooling"], "path": "p/" * 400}]
+    modules = [{"type": TYPES["Transformer"], "path": "x" * 5000}, {"type": TYPES["Pooling"], "path": "p/" * 400}]
     write_json(st_folder(tmp_path, "Transformer", "Pooling") / "modules.json", modules)
     with pytest.raises(WeightsError, match="too long"):
         load_encoder(tmp_path)

@@ -2,12 +2,11 @@
 
 import io
 import re
-import struct
 import zipfile
 import zlib
-from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,8 @@ from engine.files import npz
 from engine.files.npz import read_npz, write_npz
 from engine.files.reading import release_pages
 
+from ..fuzz.archives import Member, pack
+from ..tools.bits import same
 from ..tools.damage import LITTLE, mangled, owner, peak_of
 
 ARRAYS = {
@@ -27,13 +28,6 @@ ARRAYS = {
     "config": np.frombuffer(b'{"a": 1}', np.uint8),
     "weight": np.arange(-127, 128, 2, dtype=np.int8).reshape(4, 32),
 }
-
-def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
-    def description(arrays: dict[str, np.ndarray]) -> dict[str, object]:
-        return {name: (array.shape, array.dtype, array.tobytes()) for name, array in arrays.items()}
-
-    return description(found) == description(expected)
-
 
 def valid_file(path: Path) -> bytes:
     write_npz(path, ARRAYS)
@@ -217,36 +211,13 @@ def test_mangled_files_raise_nothing_else_and_allocate_little(tmp_path_factory, 
 # Hostile files, made by hand
 
 
-@dataclass
-class Entry:
-    """A member of a hand-made archive; each field may be wrong."""
-
-    name: str = "a.npy"
-    data: bytes = b""
-    method: int = 0
-    flags: int = 0
-    crc: int | None = None
-    size: int | None = None
-    compressed_size: int | None = None
-    local_name: str | None = None
-    offset: int | None = None
+def archive(*members: Member) -> bytes:
+    return pack([*members])
 
 
-def archive(*entries: Entry) -> bytes:
-    body, directory = b"", b""
-    for entry in entries:
-        crc = zlib.crc32(entry.data) if entry.crc is None else entry.crc
-        size = len(entry.data) if entry.size is None else entry.size
-        packed = len(entry.data) if entry.compressed_size is None else entry.compressed_size
-        name = entry.name.encode("latin-1")
-        local = name if entry.local_name is None else entry.local_name.encode()
-        common = (entry.flags, entry.method, 0, 33, crc, packed, size)
-        directory += struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, *common, len(name), 0, 0, 0, 0, 0,
-                                 len(body) if entry.offset is None else entry.offset) + name
-        if entry.offset is None:
-            body += struct.pack("<4s5H3L2H", b"PK\3\4", 20, *common, len(local), 0) + local + entry.data
-    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, len(entries), len(entries), len(directory), len(body), 0)
-    return body + directory + end
+def entry(data: bytes = b"", name: str = "a.npy", **fields: Any) -> Member:
+    """Return a member of a hand-made archive; each field may be wrong. Compressed data are given as they are."""
+    return Member(name, data, is_packed=True, **fields)
 
 
 def npy(header: str, data: bytes = b"", version: tuple[int, int] = (1, 0), length: int | None = None) -> bytes:
@@ -268,13 +239,13 @@ def saved(array: np.ndarray) -> bytes:
 GOOD = npy_of("(3,)")
 GOOD_CRC = zlib.crc32(GOOD)
 DEFLATED = zlib.compress(GOOD)[2:-4]
-NESTED = archive(Entry("b.npy", GOOD))[:30 + 5 + len(GOOD)]
+NESTED = archive(entry(GOOD, "b.npy"))[:30 + 5 + len(GOOD)]
 OUTER = saved(np.frombuffer(NESTED, np.uint8))
 
 
 def test_the_hand_made_archive_is_good():
-    assert same(read_file(archive(Entry(data=GOOD))), {"a": np.zeros(3, np.float32)})
-    inflated = Entry(data=DEFLATED, method=8, size=len(GOOD), crc=GOOD_CRC)
+    assert same(read_file(archive(entry(GOOD))), {"a": np.zeros(3, np.float32)})
+    inflated = entry(DEFLATED, method=8, size=len(GOOD), crc=GOOD_CRC)
     assert same(read_file(archive(inflated)), {"a": np.zeros(3, np.float32)})
 
 
@@ -291,48 +262,48 @@ def read_file(data: bytes) -> dict[str, np.ndarray]:
 HOSTILE = {
     "empty": (b"", "empty"),
     "not a zip": (b"\x80\x04 a pickle, say, or a text, of some length", "not a zip archive"),
-    "bytes after the end": (archive(Entry(data=GOOD)) + b"\0", "bytes after its end"),
-    "bytes before the start": (b"PK" + archive(Entry(data=GOOD)), "directory is not where"),
-    "same name twice": (archive(Entry(data=GOOD), Entry(data=GOOD)), "same name"),
-    "overlap": (archive(Entry("a.npy", OUTER), Entry("b.npy", GOOD, offset=35 + len(OUTER) - len(NESTED))), "overlap"),
-    "one member twice": (archive(Entry(data=GOOD), Entry("b.npy", GOOD, offset=0)), "disagree"),
-    "outside": (archive(Entry(data=GOOD), Entry("b.npy", GOOD, offset=2**31)), "outside"),
-    "beyond": (archive(Entry(data=GOOD, size=2**31, compressed_size=2**31)), "beyond"),
-    "two sizes": (archive(Entry(data=GOOD, size=7)), "two sizes"),
-    "two names": (archive(Entry(data=GOOD, local_name="b.npy")), "disagree"),
-    "saturated sizes": (archive(Entry(data=GOOD, size=2**32 - 1, compressed_size=2**32 - 1)), "lacks its zip64"),
-    "path": (archive(Entry("../../a.npy", GOOD)), "followed by '.npy'"),
-    "absolute path": (archive(Entry("/a.npy", GOOD)), "followed by '.npy'"),
-    "not an array": (archive(Entry("a.txt", GOOD)), "followed by '.npy'"),
-    "control characters": (archive(Entry("a\x1b[2J.npy", GOOD)), "printable ASCII"),
-    "encrypted": (archive(Entry(data=GOOD, flags=1)), "encrypted"),
-    "other compression": (archive(Entry(data=GOOD, method=14)), "compression method 14"),
-    "wrong checksum": (archive(Entry(data=GOOD, crc=5)), "checksum"),
-    "damaged compression": (archive(Entry(data=b"\xff" * 50, method=8, size=60)), "decompress"),
-    "inflates to less": (archive(Entry(data=DEFLATED, method=8, size=len(GOOD) + 1, crc=GOOD_CRC)), "unpack"),
-    "inflates to more": (archive(Entry(data=DEFLATED, method=8, size=len(GOOD) - 1, crc=GOOD_CRC)), "unpack"),
-    "bytes after compressed": (archive(Entry(data=DEFLATED + b"x", method=8, size=len(GOOD), crc=GOOD_CRC)), "unpack"),
-    "bomb by its own account": (archive(Entry(data=DEFLATED, method=8, size=2**31)), "more than weights"),
-    "no header": (archive(Entry(data=b"")), "valid .npy header"),
-    "giant header": (archive(Entry(data=npy("{" + " " * 60_000))), "valid .npy header"),
-    "header claims 4 GB": (archive(Entry(data=npy("{}", version=(2, 0), length=2**32 - 1))), "valid .npy header"),
-    "nested header": (archive(Entry(data=npy("(" * 9_000))), "valid .npy header"),
-    "header calls a function": (archive(Entry(data=npy_of("exit()"))), "valid .npy header"),
-    "format version 3": (archive(Entry(data=npy("{}", version=(3, 0)))), "valid .npy header"),
-    "pickle": (archive(Entry(data=npy_of("(1,)", "'|O'", b"cos\nsystem\n(S'true'\ntR."))), "pickled"),
-    "structured": (archive(Entry(data=npy_of("(3,)", "[('x', '<f4')]"))), "valid .npy header"),
-    "integers": (archive(Entry(data=npy_of("(3,)", "'<i4'"))), "dtype int32"),
-    "long double": (archive(Entry(data=npy_of("(1,)", "'<f16'", bytes(16)))), "dtype"),
-    "negative shape": (archive(Entry(data=npy_of("(-3, -1)"))), "impossible shape"),
-    "empty array": (archive(Entry(data=npy_of("(0, 99999999999999999999)", data=b""))), "impossible shape"),
-    "bool shape": (archive(Entry(data=npy_of("(True, 3)"))), "valid .npy header"),
-    "hexadecimal shape": (archive(Entry(data=npy_of(f"(0x{'f' * 9000},)"))), "valid .npy header"),
-    "a header that Python warns of": (archive(Entry(data=npy_of("(1or 2,)"))), "valid .npy header"),
-    "an old alias": (archive(Entry(data=npy_of("(3,)", "'|a4'"))), "valid .npy header"),
-    "forty dimensions": (archive(Entry(data=npy_of(str((1,) * 39 + (3,))))), "impossible shape"),
-    "huge shape": (archive(Entry(data=npy_of("(4294967296, 4294967296, 3)"))), "not shape"),
-    "terabytes": (archive(Entry(data=npy_of("(1099511627776,)"))), "not shape"),
-    "shape too small": (archive(Entry(data=npy_of("(2,)"))), "not shape"),
+    "bytes after the end": (archive(entry(GOOD)) + b"\0", "bytes after its end"),
+    "bytes before the start": (b"PK" + archive(entry(GOOD)), "directory is not where"),
+    "same name twice": (archive(entry(GOOD), entry(GOOD)), "same name"),
+    "overlap": (archive(entry(OUTER, "a.npy"), entry(GOOD, "b.npy", offset=35 + len(OUTER) - len(NESTED))), "overlap"),
+    "one member twice": (archive(entry(GOOD), entry(GOOD, "b.npy", offset=0)), "disagree"),
+    "outside": (archive(entry(GOOD), entry(GOOD, "b.npy", offset=2**31)), "outside"),
+    "beyond": (archive(entry(GOOD, size=2**31, compressed_size=2**31)), "beyond"),
+    "two sizes": (archive(entry(GOOD, size=7)), "two sizes"),
+    "two names": (archive(entry(GOOD, local_name="b.npy")), "disagree"),
+    "saturated sizes": (archive(entry(GOOD, size=2**32 - 1, compressed_size=2**32 - 1)), "lacks its zip64"),
+    "path": (archive(entry(GOOD, "../../a.npy")), "followed by '.npy'"),
+    "absolute path": (archive(entry(GOOD, "/a.npy")), "followed by '.npy'"),
+    "not an array": (archive(entry(GOOD, "a.txt")), "followed by '.npy'"),
+    "control characters": (archive(entry(GOOD, "a\x1b[2J.npy")), "printable ASCII"),
+    "encrypted": (archive(entry(GOOD, flags=1)), "encrypted"),
+    "other compression": (archive(entry(GOOD, method=14)), "compression method 14"),
+    "wrong checksum": (archive(entry(GOOD, crc=5)), "checksum"),
+    "damaged compression": (archive(entry(b"\xff" * 50, method=8, size=60)), "decompress"),
+    "inflates to less": (archive(entry(DEFLATED, method=8, size=len(GOOD) + 1, crc=GOOD_CRC)), "unpack"),
+    "inflates to more": (archive(entry(DEFLATED, method=8, size=len(GOOD) - 1, crc=GOOD_CRC)), "unpack"),
+    "bytes after compressed": (archive(entry(DEFLATED + b"x", method=8, size=len(GOOD), crc=GOOD_CRC)), "unpack"),
+    "bomb by its own account": (archive(entry(DEFLATED, method=8, size=2**31)), "more than weights"),
+    "no header": (archive(entry(b"")), "valid .npy header"),
+    "giant header": (archive(entry(npy("{" + " " * 60_000))), "valid .npy header"),
+    "header claims 4 GB": (archive(entry(npy("{}", version=(2, 0), length=2**32 - 1))), "valid .npy header"),
+    "nested header": (archive(entry(npy("(" * 9_000))), "valid .npy header"),
+    "header calls a function": (archive(entry(npy_of("exit()"))), "valid .npy header"),
+    "format version 3": (archive(entry(npy("{}", version=(3, 0)))), "valid .npy header"),
+    "pickle": (archive(entry(npy_of("(1,)", "'|O'", b"cos\nsystem\n(S'true'\ntR."))), "pickled"),
+    "structured": (archive(entry(npy_of("(3,)", "[('x', '<f4')]"))), "valid .npy header"),
+    "integers": (archive(entry(npy_of("(3,)", "'<i4'"))), "dtype int32"),
+    "long double": (archive(entry(npy_of("(1,)", "'<f16'", bytes(16)))), "dtype"),
+    "negative shape": (archive(entry(npy_of("(-3, -1)"))), "impossible shape"),
+    "empty array": (archive(entry(npy_of("(0, 99999999999999999999)", data=b""))), "impossible shape"),
+    "bool shape": (archive(entry(npy_of("(True, 3)"))), "valid .npy header"),
+    "hexadecimal shape": (archive(entry(npy_of(f"(0x{'f' * 9000},)"))), "valid .npy header"),
+    "a header that Python warns of": (archive(entry(npy_of("(1or 2,)"))), "valid .npy header"),
+    "an old alias": (archive(entry(npy_of("(3,)", "'|a4'"))), "valid .npy header"),
+    "forty dimensions": (archive(entry(npy_of(str((1,) * 39 + (3,))))), "impossible shape"),
+    "huge shape": (archive(entry(npy_of("(4294967296, 4294967296, 3)"))), "not shape"),
+    "terabytes": (archive(entry(npy_of("(1099511627776,)"))), "not shape"),
+    "shape too small": (archive(entry(npy_of("(2,)"))), "not shape"),
 }
 
 
@@ -347,13 +318,13 @@ def test_hostile_file(case):
 
 def test_a_member_that_lies_about_its_size_is_not_inflated():
     zeros = zlib.compress(bytes(30_000_000))[2:-4]
-    Path("bomb.npz").write_bytes(archive(Entry(data=zeros, method=8, size=1000)))
+    Path("bomb.npz").write_bytes(archive(entry(zeros, method=8, size=1000)))
     assert peak_of(read_npz, "bomb.npz") < LITTLE
 
 
 def test_a_bomb_of_many_members_is_not_inflated():
     zeros = zlib.compress(bytes(1_000_000))[2:-4]
-    entries = [Entry(f"a{i}.npy", zeros, method=8, size=1_000_000) for i in range(100)]
+    entries = [entry(zeros, f"a{i}.npy", method=8, size=1_000_000) for i in range(100)]
     with pytest.raises(WeightsError, match="more than weights"):
         read_file(archive(*entries))
 

@@ -26,10 +26,13 @@ class Member:
     compressed_size: int | None = None
     offset: int | None = None
     local_size: int | None = None
+    local_name: str | None = None
     """What only the local header states."""
     extra: bytes = b""
     zip64: bool = False
     comment: bytes = b""
+    is_packed: bool = False
+    """Whether the contents are compressed already."""
 
 
 def members_of(data: bytes) -> list[Member]:
@@ -44,7 +47,8 @@ def pack(members: list[Member], *, zip64: bool = False, end: dict[int, int] | No
     out, directory = bytearray(), bytearray()
     for member in members:
         compressor = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
-        data = compressor.compress(member.contents) + compressor.flush() if member.method == 8 else member.contents
+        packs = member.method == 8 and not member.is_packed
+        data = compressor.compress(member.contents) + compressor.flush() if packs else member.contents
         crc = zlib.crc32(member.contents) if member.crc is None else member.crc
         sizes = [_or(member.compressed_size, len(data)), _or(member.size, len(member.contents))]
         offset, name = _or(member.offset, len(out)), member.name.encode(errors="replace")
@@ -56,6 +60,7 @@ def pack(members: list[Member], *, zip64: bool = False, end: dict[int, int] | No
         directory += _packed("<4s6H3L5H2L", b"PK\1\2", 20, 20, member.flags, member.method, 0, 33, crc, *sizes,
                              len(name), len(extra), len(member.comment), 0, 0, 0, offset) + name + extra
         directory += member.comment
+        name = name if member.local_name is None else member.local_name.encode()
         out += _packed("<4s5H3L2H", b"PK\3\4", 20, member.flags, member.method, 0, 33, *local, len(name), len(extra))
         out += name + extra + data
     values = [0, 0, len(members), len(members), len(directory), len(out)]

@@ -21,8 +21,9 @@ from engine.weights.parameters import expected_shapes
 from tests.families.cases import CONFIGS, NEW_CONFIGS, STEMS
 from tests.fuzz.tokenizer_files import BERT, TOKENIZERS
 from tests.tools.head_models import write_folder
-from tests.tools.model_files import NEW, OLD
-from tests.tools.tiny_models import safetensors
+from tests.tools.model_files import OLD
+from tests.tools.module_folders import TYPES
+from tests.tools.tiny_models import module_list, safetensors
 
 from ..tools.encoders import convert_encoder, load_encoder, save_encoder
 
@@ -112,10 +113,7 @@ def head_folder(name: str) -> Files:
 
 def sparse_folder() -> Files:
     """Return the folder of a SparseEncoder of sentence-transformers."""
-    kinds = {"": "base.modules.transformer.Transformer",
-             "1_SpladePooling": "sparse_encoder.modules.splade_pooling.SpladePooling"}
-    modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"}
-               for i, (path, kind) in enumerate(kinds.items())]
+    modules = module_list(("", TYPES["Transformer"]), ("1_SpladePooling", TYPES["SpladePooling"]))
     return head_folder("bert_fill_mask") | {
         "modules.json": json_bytes(modules),
         "config_sentence_transformers.json": json_bytes(_PROMPTS | {"model_type": "SparseEncoder",
@@ -126,10 +124,10 @@ def sparse_folder() -> Files:
 
 def pair_folder() -> Files:
     """Return the folder of a CrossEncoder of sentence-transformers."""
-    modules = [{"idx": 0, "name": "0", "path": "", "type": NEW["Transformer"]}]
     settings = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
     return head_folder("bert_pairs") | {
-        "modules.json": json_bytes(modules), "sentence_bert_config.json": json_bytes(settings),
+        "modules.json": json_bytes(module_list(("", TYPES["Transformer"]))),
+        "sentence_bert_config.json": json_bytes(settings),
         "config_sentence_transformers.json": json_bytes({
             "model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid", "prompts": {}})}
 
@@ -138,12 +136,12 @@ def sentence_folder(types: dict[str, str], home: str, tokenizer: bytes, pooling:
     """Return a sentence-transformers folder whose transformer lies in the folder `home`, which ends in a slash."""
     paths = {"Transformer": home.removesuffix("/"), "Pooling": "1_Pooling", "Dense": "2_Dense",
              "Normalize": "3_Normalize"}
-    modules = [{"idx": i, "name": str(i), "path": paths[kind], "type": types[kind]} for i, kind in enumerate(kinds)]
+    modules = module_list(*((paths[kind], types[kind]) for kind in kinds))
     inner = family_folder("bert", CONFIGS["bert"]) | {
         "tokenizer.json": tokenizer, "sentence_bert_config.json": json_bytes(_SENTENCE_BERT)}
     files = {"modules.json": json_bytes(modules), "config_sentence_transformers.json": json_bytes(_PROMPTS),
              "1_Pooling/config.json": json_bytes(pooling)} | {home + name: data for name, data in inner.items()}
-    if types is NEW and "Normalize" in kinds:
+    if types is TYPES and "Normalize" in kinds:
         files["3_Normalize/config.json"] = json_bytes({"module_input_name": "sentence_embedding"})
     if "Dense" in kinds:
         files["2_Dense/config.json"] = json_bytes(_DENSE)
@@ -184,9 +182,9 @@ def sources(folder: Path) -> dict[str, Files]:
     found["old sentence folder"] = sentence_folder(OLD, "0_Transformer/", BERT, _FLAGS, "Transformer", "Pooling")
     for name, tokenizer in TOKENIZERS.items():
         found[f"sentence folder, {name}"] = sentence_folder(
-            NEW, "", tokenizer, {"pooling_mode": ["mean", "lasttoken"]}, "Transformer", "Pooling", "Normalize")
+            TYPES, "", tokenizer, {"pooling_mode": ["mean", "lasttoken"]}, "Transformer", "Pooling", "Normalize")
     found["sentence folder with a Dense"] = sentence_folder(
-        NEW, "", BERT, {"pooling_mode": "mean"}, "Transformer", "Pooling", "Dense", "Normalize")
+        TYPES, "", BERT, {"pooling_mode": "mean"}, "Transformer", "Pooling", "Dense", "Normalize")
     found["npz of version 1"] = _npz(folder, CONFIGS["roberta"], "roberta")
     found["npz of version 2"] = _npz(folder, CONFIGS["modernbert"], "modernbert")
     found["npz in int8"] = _npz(folder, CONFIGS["bert"], "bert", "int8")

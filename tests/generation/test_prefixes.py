@@ -6,6 +6,7 @@
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,6 +151,24 @@ def test_a_prompt_reads_its_last_token():
         assert queue.tokens_read - before == tokens
 
 
+@pytest.mark.parametrize("config", CONFIGS[:3])
+def test_a_prompt_shares_what_open_requests_have_read(config):
+    """Also if nothing is kept, and if several hypotheses have gone on from it."""
+    stepper = Counting()
+    queue = queue_of(stepper, keep_tokens=0)
+    requests = [Request(None, [*[5] * 64, 3 + i], replace(config, eos_token_id=())) for i in range(3)]
+    handles = []
+    for request in requests:
+        handles.append(submit(queue, request))
+        for _ in range(4):
+            queue.step()
+    assert not any(handle.done for handle in handles)
+    assert max(stepper.blocks[(5,) * n] for n in (16, 32, 48, 64)) == 1
+    finish(queue)
+    assert [handle.result() for handle in handles] == [alone(request) for request in requests]
+    stepper.assert_clean()
+
+
 def test_whoever_waits_reads_on_when_the_reader_stops():
     stepper = Counting()
     queue = queue_of(stepper, random.Random(0), most=10, keep_tokens=0)
@@ -280,3 +299,14 @@ def test_calls_of_threads_read_a_common_prompt_once():
     assert found == [alone(request) for request in requests]
     assert {count for ids, count in stepper.blocks.items() if len(ids) <= 400} == {1}
     check_idle(queue, stepper)
+
+
+def test_how_many_tokens_of_a_prompt_are_there():
+    queue = queue_of(TableStepper(), keep_tokens=1000)
+    ids = np.arange(5 * BLOCK) % 7 + 1
+    assert queue.prefixes.known(ids, "") == 0
+    generate(queue, [Request(None, ids.tolist(), GenerationConfig(max_new_tokens=2))])
+    assert queue.prefixes.known(ids, "") == 5 * BLOCK
+    assert queue.prefixes.known(ids[: 3 * BLOCK + 5], "") // BLOCK == 3
+    assert queue.prefixes.known(np.append(ids[: 2 * BLOCK], 8), "") == 2 * BLOCK
+    assert queue.prefixes.known(ids, "other") == queue.prefixes.known(ids[1:], "") == 0

@@ -217,6 +217,37 @@ def test_kept_prefixes_leave_before_anybody_gives_way():
     assert queue.room.gave_way == 0
 
 
+def test_a_prompt_that_open_beams_go_on_from_is_not_among_what_is_kept():
+    """Nobody gives way while there is something else that can go."""
+    stepper = Bounded(640)
+    queue = queue_of(stepper, cache_tokens=640, keep_tokens=640)
+    requests = [Request(None, [token] * n, GenerationConfig(max_new_tokens=new, num_beams=beams))
+                for token, n, new, beams in ((5, 96, 60, 2), (6, 128, 1, 1), (7, 260, 90, 1))]
+    handles = []
+    for request, kept in zip(requests, (0, 128, 112), strict=True):      # the third one needs a cell of the second
+        handles.append(submit(queue, request))
+        for _ in range(4):
+            queue.step()
+        assert queue.prefixes.kept == kept
+    finish(queue)
+    assert queue.room.gave_way == 0
+    check_results(handles, requests)
+
+
+@pytest.mark.parametrize("keep", [0, 40])
+def test_no_more_is_kept_of_a_request_that_gave_way_once_nobody_waits(keep):
+    stepper = Bounded(160)
+    queue = queue_of(stepper, cache_tokens=160, keep_tokens=keep)
+    handle = submit(queue, Request(None, [5] * 100, GenerationConfig(max_new_tokens=20)))
+    for _ in range(5):
+        queue.step()
+    queue._give_way(queue._entered[0])
+    assert queue.prefixes.kept == 96
+    handle.cancel()
+    finish(queue)
+    assert stepper.held == queue.prefixes.kept == keep // BLOCK * BLOCK
+
+
 def test_what_never_fits_is_refused_with_both_numbers():
     queue = StepQueue(Bounded(48), cache_tokens=50)
     for request in (Request(None, [5] * 60, GenerationConfig(max_new_tokens=5)),

@@ -6,10 +6,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from engine import Generator
 from engine.base.errors import InputError, UnsupportedError
 from engine.generation.settings import settings_of_call
 from engine.loading.generation_settings import settings_of
 from engine.model.generation_config import NEW_TOKENS, GenerationConfig
+
+from ..tools.generators import SOURCES, language_model
 
 MARIAN = {"bad_words_ids": [[58100]], "bos_token_id": 0, "decoder_start_token_id": 58100, "eos_token_id": 0,
           "forced_eos_token_id": 0, "max_length": 512, "num_beams": 4, "pad_token_id": 58100,
@@ -47,6 +50,14 @@ def test_ids_become_tuples_and_numbers_floats():
 def test_a_wrong_value_is_named(options, message):
     with pytest.raises(InputError, match=message):
         GenerationConfig(**options)
+
+
+def test_the_settings_of_a_call_are_checked_once(monkeypatch):
+    generator, checks = Generator(language_model()), []
+    monkeypatch.setattr(GenerationConfig, "check_together", lambda self, vocab_size: checks.append(vocab_size))
+    for settings in ({}, {"repetition_penalty": 1.2}):
+        generator.generate(SOURCES, max_new_tokens=2, **settings)
+    assert len(checks) == 2
 
 
 @pytest.mark.parametrize(("options", "error", "message"), [

@@ -87,7 +87,7 @@ def test_any_arrival_and_any_parts(requests, rng, rows, tokens):
             assert sum(len(row.tokens) for row in step) <= max(tokens, 2)
 
 
-def test_each_row_has_its_own_settings():
+def test_each_row_has_its_own_settings(monkeypatch):
     """Rows whose settings differ in all but what a group has in common are computed together, one step for all."""
     options = [{"temperature": 0.5 + i / 8, "top_p": 0.5 + i / 40, "min_p": i / 200, "seed": i, "top_k": 4,
                 "max_new_tokens": 12 + i % 3, "eos_token_id": 2 + i % 5, "do_sample": True} for i in range(20)]
@@ -95,6 +95,7 @@ def test_each_row_has_its_own_settings():
     requests = [request_of(i, GenerationConfig(**own)) for i, own in enumerate(options)]
     stepper = TableStepper(bias=BIAS)
     queue = queue_of(stepper)
+    monkeypatch.setattr(queue.schedule, "prompt_tokens", lambda decoding: 300)       # on a busy machine, too
     handles = [submit(queue, request) for request in requests]
     finish(queue)
     assert len(queue._groups) == 0
@@ -305,6 +306,39 @@ def test_requests_that_an_exception_tears_begin_anew(error):
         assert [token.id for token in handle] == result.ids
 
 
+def test_an_interrupt_while_the_last_request_ends_keeps_nothing(monkeypatch):
+    """Nobody asks for anything afterwards."""
+    def forget(queue, entry):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    stepper = TableStepper(bias=BIAS)
+    queue = queue_of(stepper)
+    monkeypatch.setattr(StepQueue, "_forget", forget)
+    with pytest.raises(KeyboardInterrupt):
+        generate(queue, [request_of(0)])
+    stepper.assert_clean()
+    assert queue.counts == (0, 0)
+    assert generate(queue, [request_of(0)]) == [alone(request_of(0))]
+
+
+def test_an_interrupt_while_a_request_that_waits_is_cancelled(monkeypatch):
+    def forget(queue, entry):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    queue = queue_of(TableStepper(bias=BIAS), budget=Budget(1))
+    first, second, third = (submit(queue, request_of(i)) for i in range(3))
+    queue.step()
+    monkeypatch.setattr(StepQueue, "_forget", forget)
+    with pytest.raises(KeyboardInterrupt):
+        second.cancel()
+    finish(queue)
+    assert [first.result(), third.result()] == [alone(request_of(0)), alone(request_of(2))]
+    with pytest.raises(Cancelled):
+        second.result()
+
+
 class Poisoned(TableStepper):
     """Raises an exception for each step that has a row of a request whose prompt begins with the token 20."""
 
@@ -340,11 +374,14 @@ def test_a_request_whose_steps_raise_fails_alone(error):
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
 
 
-@pytest.mark.parametrize("how", ["from_handler", "from_thread"])
+@pytest.mark.parametrize(("how", "times"), [("from_handler", 1), ("from_thread", 1), ("from_thread", 2)])
 @pytest.mark.parametrize("error", [TimedOut, ValueError, MemoryError])
 @pytest.mark.parametrize("place", ["step", "split"])
-def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, place, monkeypatch):
-    """The thread steps for itself and for others. Each request comes to its end, whoever waits for it."""
+def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, times, place, monkeypatch):
+    """The thread steps for itself and for others. Each request comes to its end, whoever waits for it.
+
+    A second error may come while it looks whose the first one is.
+    """
     stepper = TableStepper(bias=BIAS)
     queue, calls = queue_of(stepper), []
     owner = StepQueue if place == "split" else TableStepper
@@ -352,7 +389,7 @@ def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, place, 
 
     def once(*given):
         calls.append(1)
-        if len(calls) == 5:
+        if 5 <= len(calls) < 5 + times:
             getattr(outside, how)(error)
         return own(*given)
 
@@ -367,6 +404,43 @@ def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, place, 
                 handles[0].result()
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
     stepper.assert_clean()
+
+
+@pytest.mark.parametrize("rows", [2, 5, 16])
+def test_a_caller_gets_a_row_soon_beside_one_who_fills_all(rows):
+    """The last sequences of the large call pause, and go on as soon as there are rows."""
+    stepper = TableStepper(bias={2: -50.0})
+    queue = queue_of(stepper, budget=Budget(rows))
+    requests = [request_of(i, GenerationConfig(max_new_tokens=30)) for i in range(rows + 3)]
+    handles = [submit(queue, request, owner="large") for request in requests]
+    for _ in range(5):
+        queue.step()
+    assert queue.counts == (rows, 3)
+    small = [submit(queue, request_of(i, GenerationConfig(max_new_tokens=6)), owner=name) for i, name in
+             enumerate("abb")]
+    for _ in range(4):
+        queue.step()
+    assert len(small[0].entry.parts) >= 3
+    assert len(queue._paused) == min(2, rows - 1), "each caller without a row gets one, if the large call keeps more"
+    finish(queue)
+    stepper.assert_clean()
+    expected = [generate(TableStepper(bias={2: -50.0}), [request])[0] for request in requests]
+    assert [handle.result() for handle in handles] == expected
+    assert all(len(handle.result()[0].ids) == 6 for handle in small)
+    assert not queue._paused
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 2}, {"do_sample": True, "num_return_sequences": 2}])
+def test_who_promises_all_room_keeps_its_rows(options):
+    stepper = TableStepper(bias={2: -50.0})
+    queue = queue_of(stepper, budget=Budget(4))
+    large = [submit(queue, request_of(i, GenerationConfig(max_new_tokens=20, **options)), owner="large")
+             for i in range(2)]
+    queue.step()
+    small = submit(queue, request_of(5), owner="small")
+    finish(queue)
+    assert queue.room.gave_way == 0
+    assert all(handle.done for handle in (*large, small))
 
 
 def test_wrong_requests_are_refused_to_the_submitter_alone():
@@ -641,7 +715,7 @@ def test_no_room_for_one_request_fails_it_alone():
     """Also in the thread of the queue, which goes on."""
     class Full(TableStepper):
         def open(self, source):
-            if self.opened in (1, 2):     # also when the request is tried alone
+            if self.opened in (1, 2, 3):      # also when the request is tried alone, twice
                 self.opened += 1
                 raise MemoryError("no room")
             return super().open(source)

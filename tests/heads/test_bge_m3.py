@@ -19,6 +19,7 @@ from engine.weights.bfloat16 import to_bfloat16
 
 from ..tools import late_folders
 from ..tools import m3_folders as folders
+from ..tools.bits import same
 from ..tools.m3_folders import folder_of_m3, write_m3
 from ..tools.module_folders import write_router
 from ..tools.tiny_models import write_json
@@ -34,13 +35,6 @@ COLBERT, SPARSE = "colbert_linear.pt", "sparse_linear.pt"
 
 def load(**options):
     return Engine.load(folder_of_m3(), **options)
-
-
-def bits(vectors):
-    """Return the bits of sparse vectors by row, or of the vectors of tokens by text."""
-    if isinstance(vectors, list):
-        return [row.tobytes() for row in vectors]
-    return [(row.indices.tobytes(), row.values.tobytes()) for row in vectors]
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -101,9 +95,9 @@ def test_a_text_in_any_company(precision, compiled_backend, check_company):
     engine = loaded()
     for call in (Engine.encode_tokens, Engine.encode_sparse):
         check_company(loaded, call, some)
-        expected, single = bits(call(engine, some)), call(engine, some[0])
-        assert bits(call(engine, some, batch_size=3)) == expected
-        assert bits([single] if isinstance(single, np.ndarray) else single) == expected[:1]
+        expected, single = call(engine, some), call(engine, some[0])
+        assert same(call(engine, some, batch_size=3), expected)
+        assert same(single, expected[0])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS[1:])
@@ -132,7 +126,7 @@ def test_what_the_model_has():
     few = engine.encode_sparse(folders.DOCUMENTS[0], max_active_dims=2)
     assert few.decode() == [engine.encode_sparse(folders.DOCUMENTS[0]).decode()[0][:2]]
     some = ROLES["document"]        # a second division by the length would change last bits of some
-    assert bits(engine.encode_tokens(some, normalize_embeddings=True)) == bits(engine.encode_tokens(some))
+    assert same(engine.encode_tokens(some, normalize_embeddings=True), engine.encode_tokens(some))
     again = pickle.loads(pickle.dumps(engine))
     assert again.encode_tokens("a").tobytes() == engine.encode_tokens("a").tobytes()
     with pytest.raises(InputError, match='task must be "query", "document" or None'):
@@ -160,8 +154,8 @@ def test_a_file_gives_the_bits_of_its_folder(tmp_path):
     assert file.similarity_fn_name == "cosine"
     some = folders.DOCUMENTS
     assert file.encode(some).tobytes() == folder.encode(some).tobytes()
-    assert bits(file.encode_tokens(some)) == bits(folder.encode_tokens(some))
-    assert bits(file.encode_sparse(some)) == bits(folder.encode_sparse(some))
+    assert same(file.encode_tokens(some), folder.encode_tokens(some))
+    assert same(file.encode_sparse(some), folder.encode_sparse(some))
     save(load_model(path), tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
     with np.load(path) as arrays:
@@ -289,7 +283,7 @@ def test_a_folder_without_modules_json(tmp_path):
     folder = write_m3(tmp_path / "m3")
     (folder / "modules.json").unlink()
     expected, found = load(), Engine.load(folder)
-    assert bits(found.encode_sparse(folders.QUERIES)) == bits(expected.encode_sparse(folders.QUERIES))
+    assert same(found.encode_sparse(folders.QUERIES), expected.encode_sparse(folders.QUERIES))
 
 
 def test_a_folder_without_a_tokenizer_has_no_heads(tmp_path):

@@ -27,8 +27,9 @@ from ..tools import head_texts as texts
 from ..tools.changed_folders import change
 from ..tools.encoders import convert_encoder
 from ..tools.head_models import expected_of, folder_of, names_of, write_folder
+from ..tools.module_folders import TYPES
 from ..tools.paths import ENCODERS
-from ..tools.tiny_models import random_model, write_json
+from ..tools.tiny_models import random_model, write_json, write_modules_json
 
 pytest.importorskip("tokenizers")
 
@@ -430,9 +431,10 @@ def test_a_reranker_takes_a_cross_encoder(tmp_path):
     short = Reranker.load(folder_of("bert_pairs"), threads=1, max_length=12)
     assert short.max_length == 12
     assert short.predict(pairs[7]) != model.predict(pairs[7])
-    for options in ({"instruction": "x"}, {"template": "{query}{document}"}, {"answers": ("a", "b")}):
-        with pytest.raises(InputError, match=r"a cross-encoder reads a query and a document as they are"):
-            Reranker.load(folder_of("bert_pairs"), **options)
+    for name, value in {"instruction": "x", "template": "{query}{document}", "answers": ("a", "b"), "max_rows": 8,
+                        "keep_tokens": 0}.items():
+        with pytest.raises(InputError, match=f"a cross-encoder reads .* as they are, and has no {name}"):
+            Reranker.load(folder_of("bert_pairs"), **{name: value})
     with pytest.raises(InputError, match="reads no instruction"):
         model.predict(pairs, instruction="x")
     with pytest.raises(UnsupportedError, match=r"3 labels; Engine\.predict gives the scores of all"):
@@ -449,8 +451,7 @@ def test_load_finds_the_class():
 
 def test_a_folder_of_a_cross_encoder_of_sentence_transformers_6(tmp_path):
     folder = write_folder(tmp_path / "folder", "bert_pairs")
-    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "",
-                                          "type": "sentence_transformers.base.modules.transformer.Transformer"}])
+    write_modules_json(folder, ("", TYPES["Transformer"]))
     st = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity",
           "prompts": {"query": "Who "}, "default_prompt_name": None}
     settings = {"transformer_task": "sequence-classification", "module_output_name": "scores",

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import warnings
 from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -25,6 +24,8 @@ from ..tools.tiny_models import write_json
 
 pytest.importorskip("tokenizers")
 
+# The small vocabularies lack words of the skiplist.
+pytestmark = pytest.mark.filterwarnings("ignore:.* of skiplist_words are no tokens:UserWarning")
 EXPECTED = np.load(HEADS / "late.npz")
 
 
@@ -35,9 +36,7 @@ def folder_of(name):
 
 
 def load(name, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)    # words of the skiplist that the small vocabularies lack
-        return Engine.load(folder_of(name), **options)
+    return Engine.load(folder_of(name), **options)
 
 
 def encode(engine, role):
@@ -80,9 +79,7 @@ def test_tokens_that_fill_a_query_are_not_read(one_backend):
 
 def test_files_of_the_engine(tmp_path, one_backend):
     for name in ("bert", "bert attending", "albert", "pylate", "stanford"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            save(load_model(folder_of(name)), tmp_path / "model.npz")
+        save(load_model(folder_of(name)), tmp_path / "model.npz")
         engine, again = load(name, backend=one_backend), Engine.load(tmp_path / "model.npz", backend=one_backend)
         assert again.heads == engine.heads
         assert again.similarity_fn_name == engine.similarity_fn_name
@@ -117,7 +114,6 @@ def test_the_methods_of_the_model(one_backend):
         engine.encode_document("a", token_pooling=3)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_ranking_names_the_vectors_of_tokens():
     said = r"encode_tokens; similarity\(encode_query\(query\), encode_document\(documents\)\)"
     for rank in (load("bert", backend="reference").rank, lambda *_: Reranker.load(folder_of("bert"))):
@@ -126,9 +122,7 @@ def test_ranking_names_the_vectors_of_tokens():
 
 
 def test_what_the_command_says_of_the_model(capsys):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        assert main(["info", str(folder_of("bert"))]) == 0
+    assert main(["info", str(folder_of("bert"))]) == 0
     assert "dense to 16, normalised, a vector for each token, maxsim" in capsys.readouterr().out
 
 
@@ -230,7 +224,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("kind", "message", "file", "values"), REFUSED)
 def test_folders_that_are_refused(tmp_path, kind, message, file, values):
     changed(tmp_path / "model", "bert", file, **values)
@@ -238,7 +231,6 @@ def test_folders_that_are_refused(tmp_path, kind, message, file, values):
         Engine.load(tmp_path / "model")
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_modules_that_are_refused(tmp_path):
     folder = changed(tmp_path / "deberta", "deberta", SETTINGS, query_expansion=EXPANSION)
     with pytest.raises(UnsupportedError, match="attend = false is not supported for deberta-v2"):
@@ -272,7 +264,6 @@ OLDER_REFUSED = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("name", "kind", "message", "file", "values"), OLDER_REFUSED)
 def test_older_folders_that_are_refused(tmp_path, name, kind, message, file, values):
     folder = folders.write_older(tmp_path / "model", name)
@@ -281,7 +272,6 @@ def test_older_folders_that_are_refused(tmp_path, name, kind, message, file, val
         Engine.load(folder)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_folder_of_colbert_without_its_settings_or_its_map(tmp_path):
     folder = folders.write_older(tmp_path / "model", "stanford")
     (folder / "artifact.metadata").rename(tmp_path / "kept")
@@ -294,7 +284,6 @@ def test_a_folder_of_colbert_without_its_settings_or_its_map(tmp_path):
         Engine.load(folder)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_tokenizer_with_half_a_character(tmp_path):
     """The library of tokenizers refuses it, also where settings change the file before."""
     folder = folders.write_older(tmp_path / "model", "stanford")

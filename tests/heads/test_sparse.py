@@ -19,9 +19,10 @@ from engine.heads.runner import HeadRunner
 from ..tools import head_texts as texts
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.head_models import folder_of, write_folder
+from ..tools.module_folders import TYPES
 from ..tools.paths import HEADS, MODELS
 from ..tools.tiles import floats_on_tiles
-from ..tools.tiny_models import write_json
+from ..tools.tiny_models import write_json, write_modules_json
 
 pytest.importorskip("tokenizers")
 
@@ -33,11 +34,7 @@ REAL = ("A kitten sleeps on the sofa, because it is tired.", "Which library runs
 def sparse_folder(folder, name, pooling="max", activation="relu", **settings):
     """Write the folder that sentence-transformers 6 saves for a SparseEncoder."""
     write_folder(folder, name)
-    kinds = {"": "base.modules.transformer.Transformer",
-             "1_SpladePooling": "sparse_encoder.modules.splade_pooling.SpladePooling"}
-    write_json(folder / "modules.json", [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"}
-        for i, (path, kind) in enumerate(kinds.items())])
+    write_modules_json(folder, ("", TYPES["Transformer"]), ("1_SpladePooling", TYPES["SpladePooling"]))
     write_json(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder", "prompts": {}} | settings)
     write_json(folder / "sentence_bert_config.json", {"transformer_task": "fill-mask",
                                                       "module_output_name": "token_embeddings"})

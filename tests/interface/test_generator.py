@@ -138,7 +138,9 @@ def test_texts_become_texts():
     several = generator.translate(words, num_beams=2, num_return_sequences=2)
     assert [len(texts) for texts in several] == [2, 2]
     assert generator.translate(words[0], num_beams=2, num_return_sequences=2) == several[0]
-    assert generator.translate(words[0], suppress_tokens=list(range(17, 50))) == results[0].text
+    assert generator.translate(words[0], suppress_tokens=list(range(17, 50)), logprobs=False) == results[0].text
+    with pytest.raises(InputError, match="translate returns texts, without log probabilities; leave logprobs out"):
+        generator.translate(words, logprobs=0)
 
 
 def test_one_text_gives_one_result():

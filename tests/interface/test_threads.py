@@ -16,6 +16,7 @@ from engine import InputError, TimedOut
 
 from ..tools import served
 from ..tools.batches import batches
+from ..tools.bits import same
 from ..tools.encoders import engine_of
 from ..tools.examples import example
 from ..tools.head_models import folder_of
@@ -23,7 +24,7 @@ from ..tools.head_texts import TEXTS
 from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
 from ..tools.paths import ROOT
-from ..tools.served import load, requests_of, same
+from ..tools.served import load, requests_of
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 

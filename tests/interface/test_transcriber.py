@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import wave
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from engine.speech.audio_files import read_audio, recording_samples
 from engine.speech.spectrogram import log_mel
 
 from ..tools.golden_generating import GOLDEN, Exact
-from ..tools.sound_files import encoded
+from ..tools.sound_files import encoded, wav
 from ..tools.speech import SPECIAL, model_of, recording, sounds, timed
 from ..tools.whisper import FOLDER, MISSING, SILENT, SPEECH
 
@@ -62,17 +61,15 @@ def test_the_old_name_of_audio_is_accepted_with_a_warning(transcriber):
     assert transcriber.transcribe(sounds(1), max_tokens=3) == transcriber.transcribe(sounds(1), max_new_tokens=3)
 
 
-def wav(path: Path) -> np.ndarray:
+def written(path: Path) -> np.ndarray:
     """Write a sound to a file, and return its samples."""
-    samples = (sounds(1)[0] * 2**15).astype(np.int16)
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, 16000, 0, "NONE", "not compressed"))
-        file.writeframes(samples.tobytes())
+    samples = (sounds(1)[0] * 2**15).astype("<i2")
+    path.write_bytes(wav(samples.tobytes()))
     return samples
 
 
 def test_files_and_samples(transcriber, tmp_path):
-    samples = wav(tmp_path / "a.wav")
+    samples = written(tmp_path / "a.wav")
     expected = transcriber.transcribe([(samples / 2**15).astype(np.float32)])
     assert transcriber.transcribe([tmp_path / "a.wav"]) == transcriber.transcribe([str(tmp_path / "a.wav")]) == expected
 
@@ -108,7 +105,7 @@ def test_an_error_that_is_kept_keeps_no_recording_open(transcriber, monkeypatch)
 
 
 def test_the_command_line(transcriber, tmp_path, capsys):
-    wav(tmp_path / "a.wav")
+    written(tmp_path / "a.wav")
     save(model_of(), tmp_path / "m.npz")
     options = ["--backend", "reference", "--num-beams", "2"]
     assert main(["transcribe", str(tmp_path / "m.npz"), *[str(tmp_path / "a.wav")] * 2, *options]) == 0
@@ -232,7 +229,7 @@ def test_a_silent_recording_has_the_empty_text_with_timestamps_and_without(monke
 
 
 def test_recordings_are_read_when_their_turn_comes(transcriber, tmp_path, monkeypatch):
-    wav(tmp_path / "a.wav")
+    written(tmp_path / "a.wav")
     reads, held = [], []
     monkeypatch.setattr("engine.speech.transcription.recording_samples",
                         lambda item, *args: reads.append(item) or recording_samples(item, *args))
@@ -288,9 +285,7 @@ def test_one_recording_gives_one_result(transcriber, tmp_path):
     expected = transcriber.transcribe([sound])
     assert transcriber.transcribe(sound) == expected[0]
     assert [*transcriber.transcriptions(sound)] == expected
-    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
-        file.setparams((1, 2, 16000, 0, "NONE", "not compressed"))
-        file.writeframes((sound * 2**15).astype(np.int16).tobytes())
+    written(tmp_path / "a.wav")
     [text] = transcriber.transcribe([tmp_path / "a.wav"])
     data = (tmp_path / "a.wav").read_bytes()
     for given in (tmp_path / "a.wav", str(tmp_path / "a.wav"), data, io.BytesIO(data)):
@@ -309,3 +304,5 @@ def test_whether_a_model_is_multilingual(several, stated, expected):
 def test_what_a_model_is_is_no_setting_of_a_call(transcriber):
     with pytest.raises(InputError, match="is_multilingual says what a model is, and is no setting of a call"):
         transcriber.transcribe(sounds(1), is_multilingual=True)
+    with pytest.raises(InputError, match="transcribe tells no log probabilities of tokens; leave logprobs out"):
+        transcriber.transcribe(sounds(1), logprobs=2)

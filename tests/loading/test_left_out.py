@@ -11,8 +11,9 @@ from engine.loading.load import open_source
 from ..tools.changed_folders import changed
 from ..tools.golden_gguf import gguf_of
 from ..tools.head_models import folder_of
+from ..tools.module_folders import TYPES
 from ..tools.paths import DECODERS, ENCODERS
-from ..tools.tiny_models import write_json
+from ..tools.tiny_models import write_json, write_modules_json
 
 pytest.importorskip("tokenizers")
 
@@ -133,12 +134,9 @@ def test_a_head_of_a_language_model_is_never_lost(tmp_path, name, architecture):
 
 def test_embedders_whose_language_model_is_gemma(tmp_path):
     """Gemma 3 encodes with tokens that see no later token; Gemma 2 does not, and the advice is one that helps."""
-    modules = [{"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{name}"}
-               for i, (place, name) in enumerate([("", "Transformer"), ("1_Pooling", "Pooling")])]
     third, second = changed(tmp_path / "3", ENCODERS / "gemma_causal"), changed(tmp_path / "2", DECODERS / "gemma2")
     for path in (third, second):
-        write_json(path / "modules.json", modules)
-        (path / "1_Pooling").mkdir()
+        write_modules_json(path, ("", TYPES["Transformer"]), ("1_Pooling", TYPES["Pooling"]))
         write_json(path / "1_Pooling" / "config.json", {"word_embedding_dimension": 38, "pooling_mode_lasttoken": True})
     assert open_source(third).kind == "encode"
     found, ids = Engine.load(third, **OPTIONS), [3, 4, 5, 6]

@@ -21,8 +21,9 @@ from engine.weights.parameters import matrices
 
 from ..tools.damage import LITTLE, mangled, owner, peak_of
 from ..tools.encoders import convert_encoder, load_encoder, save_encoder
-from ..tools.model_files import NEW, OLD, TEXT, TOKENIZER, by_hand, document, same, st_folder
-from ..tools.tiny_models import CONFIGS, hf_folder, hf_tensors, random_model, write_json
+from ..tools.model_files import OLD, TEXT, TOKENIZER, by_hand, document, same, st_folder
+from ..tools.module_folders import TYPES
+from ..tools.tiny_models import CONFIGS, hf_folder, hf_tensors, module_list, random_model, write_json
 
 # The engine's own file
 
@@ -439,11 +440,11 @@ def test_other_modules_are_refused_by_name(refusals):
         load_encoder(st_folder(tmp_path, *kinds, types=types))
 
     refusals(call, [
-        (("Dense", "Pooling"), NEW), (("Transformer", "Pooling", "Pooling"), NEW),
-        (("Transformer", "Pooling", *["Dense"] * 17), NEW),
-        (("Transformer", "Pooling", "Dense"), NEW | {"Dense": "sentence_transformers.models.LSTM"}),
-        (("Transformer",), NEW), (("Transformer", "Normalize", "Pooling"), NEW),
-        (("Transformer", "Pooling"), NEW | {"Transformer": "custom_st.Transformer"}), ((), NEW),
+        (("Dense", "Pooling"), TYPES), (("Transformer", "Pooling", "Pooling"), TYPES),
+        (("Transformer", "Pooling", *["Dense"] * 17), TYPES),
+        (("Transformer", "Pooling", "Dense"), TYPES | {"Dense": "sentence_transformers.models.LSTM"}),
+        (("Transformer",), TYPES), (("Transformer", "Normalize", "Pooling"), TYPES),
+        (("Transformer", "Pooling"), TYPES | {"Transformer": "custom_st.Transformer"}), ((), TYPES),
     ])
 
 
@@ -453,10 +454,9 @@ def test_what_cannot_be_followed_is_refused(refusals):
         load_encoder(folder)
 
     refusals(call, [
-        ("modules.json", {}), ("modules.json", [{"type": NEW["Transformer"]}]),
-        ("modules.json", [{"type": NEW["Transformer"], "path": "../other"}, {"type": NEW["Pooling"],
-         "path": "1_Pooling"}]),
-        ("modules.json", [{"type": NEW["Transformer"], "path": "/etc"}, {"type": NEW["Pooling"], "path": "1_Pooling"}]),
+        ("modules.json", {}), ("modules.json", [{"type": TYPES["Transformer"]}]),
+        *(("modules.json", module_list((path, TYPES["Transformer"]), ("1_Pooling", TYPES["Pooling"])))
+          for path in ("../other", "/etc")),
         ("1_Pooling/config.json", {"pooling_mode": "median"}), ("1_Pooling/config.json", {"pooling_mode": [["mean"]]}),
         ("1_Pooling/config.json", {"include_prompt": "no"}),
         ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}),

@@ -17,9 +17,9 @@ from engine.jobs.storage import find_inputs
 
 from ..tools.golden_gguf import gguf_of
 from ..tools.limited import outcome
-from ..tools.module_folders import copied, table, tokenizer_of, write_static, write_tensors
+from ..tools.module_folders import TYPES, copied, table, tokenizer_of, write_static, write_tensors
 from ..tools.paths import ENCODERS
-from ..tools.tiny_models import write_json
+from ..tools.tiny_models import write_json, write_modules_json
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 90868376\n"
 OPTIONS = {"backend": "reference", "threads": 1}
@@ -152,8 +152,7 @@ def test_model2vec_without_its_name(tmp_path, told):
     write_json(path / "config.json", values | ({} if told == "mapping" else {told: None}))
     assert Engine.load(path, **OPTIONS).encode(texts).tobytes() == expected.tobytes()
     # modules.json says whether vectors are scaled, and here it does not ask for that
-    write_json(path / "modules.json", [{"idx": 0, "name": "0", "path": ".",
-                                        "type": "sentence_transformers.models.StaticEmbedding"}])
+    write_modules_json(path, (".", "sentence_transformers.models.StaticEmbedding"))
     found = Engine.load(path, **OPTIONS).encode(texts, normalize_embeddings=True)
     assert np.abs(found - expected).max() < 1e-6
 
@@ -166,8 +165,7 @@ def test_a_mapping_of_more_tokens_than_there_are(tmp_path):
 
 def test_a_number_of_401_digits(tmp_path):
     tokenizer_of(tmp_path)
-    name = "sentence_transformers.sparse_encoder.modules.sparse_static_embedding.SparseStaticEmbedding"
-    write_json(tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": name}])
+    write_modules_json(tmp_path, ("", TYPES["SparseStaticEmbedding"]))
     write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
     write_json(tmp_path / "config.json", {"path": "idf.json"})
     for number in (10**400, -(10**400)):

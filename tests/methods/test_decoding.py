@@ -99,5 +99,6 @@ def test_names_that_are_no_options():
 def test_what_methods_need():
     assert {name: set(model(name).methods) for name in ("language model", "translator")} == {
         "language model": {"generate", "score", "chat"}, "translator": {"generate", "score", "translate"}}
-    with Generator(translator()) as without_text:
-        assert set(without_text.methods) == {"generate", "score"}
+    for without_text in (language_model(), translator()):
+        with Generator(without_text) as generator:
+            assert set(generator.methods) == {"generate", "score"}

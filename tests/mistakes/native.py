@@ -45,7 +45,7 @@ MISTAKES = (
             "engine/backends/cpu/native/state.pxi",
             "    done[0] = 0\n    call.sums",
             "    done[0] = 1\n    call.sums",
-            "tests/backends/cpu/test_decoder.py::test_the_cache_changes_no_bit"),
+            "tests/backends/cpu/test_decoder.py::test_parts_of_many_prompts_have_the_bits_of_one"),
     _native("The sums of the ranges of several parts of prompts lie in one place.",
             "engine/backends/cpu/native/state.pxi",
             "        if sequences[s].by_ranges:\n            sums += floats",

@@ -9,7 +9,6 @@ import base64
 import io
 import json
 import re
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -63,6 +62,7 @@ from ..tools.ctranslate2_files import ctranslate2
 from ..tools.encoders import engine_of
 from ..tools.gguf_files import gguf
 from ..tools.paths import ROOT
+from ..tools.sound_files import wav
 from ..tools.step_queues import generate
 from ..tools.tiny_models import random_model, safetensors, write_json
 from ..tools.tiny_text import tiny_text
@@ -75,9 +75,11 @@ pytest.importorskip("uvicorn")
 from engine.server.admission import Memory, Room
 from engine.server.app import ROUTES, Exchange
 from engine.server.keys import ApiKeys
+from engine.server.multipart import FormParts
 from engine.server.protocol import Protocol
-from engine.server.settings import Settings
+from engine.server.settings import MAX_HELD, MAX_ON_DISK, Settings
 from engine.server.tei import DecodeForm, TokenizeForm, decode, tokenize
+from engine.server.text_fields import check_choices
 
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
@@ -308,15 +310,13 @@ def biased(n: int, place: Path) -> None:
 
 BERT = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
 HALF = "Half"
-def wav(channels: int, rate: int = 16000) -> bytes:
-    data = bytes(4 * channels)
-    form = struct.pack("<HHIIHH", 1, channels, rate, 2 * channels * rate, 2 * channels, 16)
-    return b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + struct.pack("<I", 16) + form + \
-        b"data" + struct.pack("<I", len(data)) + data
+def silence(channels: int) -> bytes:
+    return wav(bytes(4 * channels), channels=channels)
+
 
 
 def tags(n: int, place: Path) -> None:
-    read_audio((b"ID3\4" + bytes(6)) * n + wav(1))
+    read_audio((b"ID3\4" + bytes(6)) * n + silence(1))
 
 
 def fetched(n: int) -> None:
@@ -327,17 +327,39 @@ def fetched(n: int) -> None:
 
 def sent(n: int) -> None:
     """Let a server read a body of n bytes."""
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": bytes(n)}
-
-    served = SimpleNamespace(settings=Settings(), id_of=lambda headers: "1")
-    exchange = Exchange(served, ROUTES[0], {"headers": []}, receive, receive)     # type: ignore[arg-type]
+    exchange = exchanging(n)
     asyncio.run(exchange._body(Room(Memory())))
 
 
-def held(n: int) -> None:
+def recorded(n: int) -> None:
+    """Let a server read a body with a recording, of n bytes."""
+    limit = Settings().max_recording
+    asyncio.run(exchanging(n)._read_body(lambda part: None, limit, "--max-recording-bytes", 10))
+
+
+def exchanging(n: int) -> Exchange:
+    """Return an exchange whose client sends a body of n bytes in parts of 1 MB."""
+    left = n
+
+    async def receive() -> dict[str, Any]:
+        nonlocal left
+        size = min(left, 2**20)
+        left -= size
+        return {"type": "http.request", "body": bytes(size), "more_body": left > 0}
+
+    served = SimpleNamespace(settings=Settings(), id_of=lambda headers: "1")
+    return Exchange(served, ROUTES[0], {"headers": []}, receive, receive)     # type: ignore[arg-type]
+
+
+def filled(n: int) -> None:
+    """Read a form with a field that counts n bytes: its own, and 1,024."""
+    body = b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n%b\r\n--b--\r\n' % bytes(n - 1024)
+    FormParts(b"multipart/form-data; boundary=b", "file", None).feed(body)     # type: ignore[arg-type]
+
+
+def held(n: int, most: int = MAX_HELD) -> None:
     """Hold n bytes together, in parts that are small enough to use all of the memory."""
-    memory = Memory()
+    memory = Memory(most)
     for size in [2**20] * (n // 2**20) + [n % 2**20]:
         Room(memory).hold(size)
 
@@ -361,11 +383,15 @@ PROBES: dict[str, Probe] = {
         lambda n, place: Protocol._check_headers(SimpleNamespace(url=bytes(n - 7), headers=[(b"a", b"bc")]))),
     "server/settings.py: MAX_HEADERS": Probe(lambda n, place: headers(n)),
     "server/settings.py: MAX_HELD": Probe(lambda n, place: held(n)),
+    "server/settings.py: MAX_RECORDING": Probe(lambda n, place: recorded(n)),
+    "server/settings.py: MAX_ON_DISK": Probe(lambda n, place: held(n, MAX_ON_DISK)),
+    "server/settings.py: MAX_FIELDS": Probe(lambda n, place: filled(n)),
     "server/settings.py: MAX_SKIPPED": Probe(lambda n, place: Protocol._skip(SimpleNamespace(_skipped=0), n)),
     "server/settings.py: MAX_TOKENIZED": Probe(
         lambda n, place: tokenize(TokenizeForm(inputs="a" * n), engine_of(random_model(tiny_text()), threads=1))),
     "server/settings.py: MAX_DECODED": Probe(
         lambda n, place: decode(DecodeForm(ids=[1] * n), engine_of(random_model(tiny_text()), threads=1))),
+    "server/settings.py: MAX_CHOICES": Probe(lambda n, place: check_choices(n, "n")),
     "server/settings.py: MAX_KEYS": Probe(lambda n, place: ApiKeys(["a"] * n)),
     "server/settings.py: MAX_KEY": Probe(lambda n, place: ApiKeys(["a" * n])),
     "loading/hub_guard.py: MOST_OF_UNKNOWN_SIZE": Probe(lambda n, place: fetched(n), 1000),
@@ -472,8 +498,8 @@ PROBES: dict[str, Probe] = {
         lambda n, place: _words(ModelFolder(written(place, "target_vocabulary.txt", b"a" * n).parent)), 100),
     "speech/samples.py: MAX_SECONDS": Probe(
         lambda n, place: check_samples(np.broadcast_to(np.float32(0), n * 16000)), above=lambda n: n + 1),
-    "speech/audio_files.py: MAX_CHANNELS": Probe(lambda n, place: read_audio(wav(n))),
-    "speech/sources.py: MAX_STREAM": Probe(lambda n, place: read_audio(io.BytesIO(wav(1).ljust(n, b"\0"))), 100),
+    "speech/audio_files.py: MAX_CHANNELS": Probe(lambda n, place: read_audio(silence(n))),
+    "speech/sources.py: MAX_STREAM": Probe(lambda n, place: read_audio(io.BytesIO(silence(1).ljust(n, b"\0"))), 100),
     "speech/containers.py: _MAX_TAGS": Probe(tags),
     "generation/checks.py: MOST_ROWS": Probe(
         lambda n, place: generate(TableStepper(), [Request(None, [5], GenerationConfig(

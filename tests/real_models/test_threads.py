@@ -12,7 +12,7 @@ import pytest
 from engine import Engine, Generator, Transcriber, read_audio
 
 from ..tools import minilm, smollm2, splade, whisper
-from ..tools.served import same
+from ..tools.bits import same
 
 CALLS = int(os.environ.get("ENGINE_CALLS", "30"))
 THREADS = 10

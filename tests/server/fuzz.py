@@ -19,12 +19,15 @@ from engine import Engine
 from ..tools.encoders import engine_of
 from ..tools.head_models import folder_of
 from ..tools.serving import serving
+from ..tools.text_models import text_model
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import VOCABULARY, tiny_text
 
 MODELS = {"vectors": ("/v1/embeddings", "/v2/embed", "/embed", "/embed_all", "/similarity", "/tokenize", "/decode"),
           "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "bert_tag": ("/tag",),
-          "bert_pairs": ("/rerank", "/v1/rerank", "/score", "/predict")}
+          "bert_pairs": ("/rerank", "/v1/rerank", "/score", "/predict"),
+          "text": ("/v1/chat/completions", "/v1/completions", "/v1/completions", "/tokenize", "/detokenize",
+                   "/apply-template")}
 """The routes that are asked, by the model."""
 STATUSES = {200, 400, 404, 405, 408, 413, 415, 422, 429, 431}
 WAIT = 60.0
@@ -89,9 +92,46 @@ def fields(rng: random.Random, path: str) -> dict[str, object]:
     return found
 
 
-def body_of(rng: random.Random, path: str) -> bytes:
+TEXT_FIELDS: dict[str, tuple[object, ...]] = {
+    "max_tokens": (1, 3, 9, 0, -1, 10**9), "temperature": (0, 0.5, 1, 2, -1), "top_p": (0, 0.5, 1, 2),
+    "n": (1, 2, 3, 0, 999), "min_p": (0, 0.1, 2), "seed": (0, 5, 2**63, 2**64, -1), "top_k": (-1, 0, 5),
+    "stop": ("a", ["a", "cat"], [], [""]),
+    "presence_penalty": (1, 3), "frequency_penalty": (-1, -3), "repetition_penalty": (1.2, 0), "min_tokens": (1, 5, 99),
+    "logit_bias": ({"70": 5}, {"a": 1, "99999": 2}, {"70": 500}, {"\ud800": 1}), "ignore_eos": (True,),
+    "stream": (True, False), "stream_options": ({"include_usage": True}, {"include_usage": 1}, {"x": 1}),
+    "echo": (True, False), "top_logprobs": (0, 2, 21), "prompt_logprobs": (0, 1), "user": ("u",), "tools": ([], [{}]),
+    "response_format": ({"type": "text"}, {"type": "json_object"}), "continue_final_message": (True,),
+    "chat_template_kwargs": ({"a": 1}, {"messages": []}), "add_generation_prompt": (True, False), "x y": (1,)}
+
+
+def text_fields(rng: random.Random, path: str) -> dict[str, object]:
+    """Return the fields of a request for text."""
+    if path == "/detokenize":
+        return {"tokens": inputs(rng)}
+    if path == "/tokenize":
+        return {rng.choice(("prompt", "content", "inputs")): text(rng), "with_pieces": rng.random() < 0.1}
+    chats = path != "/v1/completions"
+    found: dict[str, object] = {"max_tokens": rng.choice((1, 2, 4))} if path.startswith("/v1") else {}
+    if chats:
+        turns = [{"role": rng.choice(("user", "system", "assistant", "tool", text(rng))), "content": text(rng)}
+                 for _ in range(rng.randrange(4))]
+        if turns and rng.random() < 0.2:
+            turns[0]["content"] = rng.choice((None, [], [{"type": "text", "text": text(rng)}], junk(rng)))
+        found["messages"] = turns if rng.random() < 0.95 else junk(rng)
+    else:
+        found["prompt"] = inputs(rng)
+    if rng.random() < 0.1:
+        found["logprobs"] = rng.choice((True, 1, 0, 5, 21))
+    for name, values in TEXT_FIELDS.items():
+        if rng.random() < 0.05:
+            found[name] = rng.choice(values) if rng.random() < 0.9 else junk(rng)
+    return found
+
+
+def body_of(rng: random.Random, path: str, of_text: bool = False) -> bytes:
     """Return the body of a request, which is right, or wrong in its bytes."""
-    data = json.dumps(fields(rng, path), ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    asked = (text_fields if of_text else fields)(rng, path)
+    data = json.dumps(asked, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     kind = rng.randrange(20)
     if kind == 0:
         return data[: rng.randrange(len(data) + 1)]
@@ -108,9 +148,9 @@ def body_of(rng: random.Random, path: str) -> bytes:
     return data
 
 
-def request(rng: random.Random, path: str) -> bytes:
+def request(rng: random.Random, path: str, of_text: bool = False) -> bytes:
     """Return a request as it is sent; its connection ends with the answer in some cases."""
-    body = body_of(rng, path)
+    body = body_of(rng, path, of_text)
     method = rng.choice(("POST",) * 30 + ("GET", "PUT", "HEAD", "POS T"))
     if rng.random() < 0.03:
         path = rng.choice((path + "/", "/x", path + "?a=b", "//", "/%00", "/v1/models/%ff", "x"))
@@ -146,7 +186,7 @@ class Reader:
             if end and head.startswith(b"HTTP/1.1 100"):
                 found = rest
                 continue
-            if end and (data.startswith(b"HEAD") or len(rest) >= length(head)):
+            if end and (data.startswith(b"HEAD") or is_whole(head, rest)):
                 break
             part = self._socket.recv(2**16)
             if not part:
@@ -160,6 +200,13 @@ class Reader:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def is_whole(head: bytes, body: bytes) -> bool:
+    """Return whether a body is there to its end, also one in chunks, as streams have them."""
+    if b"\r\ntransfer-encoding: chunked" in head.lower():
+        return body.endswith(b"\r\n0\r\n\r\n")
+    return len(body) >= length(head)
 
 
 def length(head: bytes) -> int:
@@ -182,14 +229,18 @@ def run(count: int, seed: int, first: int = 0) -> dict[int, int]:
         readers = {}
         for name in MODELS:
             prompts = {"query": "query : ", "document": "the "}
-            model = engine_of(random_model(tiny_text(max_seq_length=12, prompts=prompts)), threads=1) if (
-                name == "vectors") else Engine.load(folder_of(name), threads=1)
+            if name == "text":
+                model = text_model()
+            elif name == "vectors":
+                model = engine_of(random_model(tiny_text(max_seq_length=12, prompts=prompts)), threads=1)
+            else:
+                model = Engine.load(folder_of(name), threads=1)
             client = stack.enter_context(serving(model, max_body=20_000))
             readers[name] = stack.enter_context(closing(Reader(client.port)))
         for number in range(first, first + count):
             rng = random.Random(f"{seed} {number}")
-            name = rng.choice([*MODELS, "vectors", "vectors"])
-            data = request(rng, rng.choice(MODELS[name]))
+            name = rng.choice([*MODELS, "vectors", "vectors", "text", "text"])
+            data = request(rng, rng.choice(MODELS[name]), name == "text")
             try:
                 status, body = readers[name].ask(data)
                 check(status, body, data)

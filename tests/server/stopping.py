@@ -1,4 +1,7 @@
-"""Stop a server while clients ask it: python -m tests.server.stopping 20. All requests that it accepts are answered."""
+"""Stop a server while clients ask it: python -m tests.server.stopping 20. All requests that it accepts are answered.
+
+With `--streams` it is a server of a model that writes texts, and each stream ends with its last event, or an error.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ import time
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from engine import save
+
 from ..tools.encoders import save_encoder
 from ..tools.paths import ROOT
+from ..tools.text_models import text_weights
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 
@@ -55,16 +61,26 @@ class Process:
         return status, [json.loads(line) for line in self.lines]
 
 
-def ask(port: int, stop: threading.Event, statuses: list[int], lost: list[str]) -> None:
+VECTORS = "/embed", {"inputs": ["the cat sat on a mat"] * 20}
+STREAM = "/v1/completions", {"prompt": [70, 71], "max_tokens": 80, "ignore_eos": True, "stream": True}
+
+
+def ask(port: int, stop: threading.Event, statuses: list[int], lost: list[str], asked: tuple[str, dict[str, object]]
+        ) -> None:
     """Send requests one after the other until the server refuses connections."""
+    path, body = asked
     while not stop.is_set():
         connection = HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             while not stop.is_set():
-                connection.request("POST", "/embed", json.dumps({"inputs": ["the cat sat on a mat"] * 20}),
-                                   {"content-type": "application/json"})
+                connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
                 answer = connection.getresponse()
-                json.loads(answer.read())
+                data = answer.read()
+                if answer.getheader("content-type") == "text/event-stream":
+                    last = data.decode().removesuffix("\n\n").rpartition("\n\n")[2]
+                    assert last == "data: [DONE]" or '"error"' in last, last
+                else:
+                    json.loads(data)
                 statuses.append(answer.status)
         except (OSError, HTTPException) as error:
             lost.append(type(error).__name__)
@@ -74,12 +90,12 @@ def ask(port: int, stop: threading.Event, statuses: list[int], lost: list[str]) 
             connection.close()
 
 
-def once(model: Path, seed: int) -> dict[str, int]:
+def once(model: Path, seed: int, asked: tuple[str, dict[str, object]] = VECTORS) -> dict[str, int]:
     """Stop a server in full flow, and return how many answers clients got; raises `AssertionError`."""
     process, stop = Process(model), threading.Event()
     statuses: list[int] = []
     lost: list[str] = []
-    threads = [threading.Thread(target=ask, args=(process.port, stop, statuses, lost)) for _ in range(CLIENTS)]
+    threads = [threading.Thread(target=ask, args=(process.port, stop, statuses, lost, asked)) for _ in range(CLIENTS)]
     for thread in threads:
         thread.start()
     end = time.monotonic() + 30
@@ -105,8 +121,16 @@ def write_model(folder: Path) -> Path:
     return path
 
 
+def write_text_model(folder: Path) -> Path:
+    """Write a tiny model that writes texts, and return its path."""
+    path = folder / "text.npz"
+    save(text_weights(), path)
+    return path
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        path = write_model(Path(folder))
+        streams = "--streams" in sys.argv
+        path = (write_text_model if streams else write_model)(Path(folder))
         for i in range(int(sys.argv[1])):
-            print(once(path, i), flush=True)
+            print(once(path, i, STREAM if streams else VECTORS), flush=True)

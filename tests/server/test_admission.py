@@ -4,14 +4,14 @@ import pytest
 
 from engine.base.errors import Overloaded
 from engine.queues.model_queue import ModelQueue
-from engine.server.admission import Admission, Memory, Room
+from engine.server.admission import LIKELY, Admission, Memory, Room, TextLoad
 from engine.server.settings import Limit
 
 
 def measured(rate=1000, max_wait=2.0):
     queue = ModelQueue(1024)
     queue._measured = 1024, 1024 / rate
-    return Admission(max_wait, queue)
+    return Admission(max_wait, lambda: queue.rate)
 
 
 def test_a_request_may_wait_as_long_as_is_said():
@@ -87,3 +87,56 @@ def test_many_short_requests_of_a_key_leave_room_for_other_keys():
         room.close()
     assert memory.used == 2**12
     Room(memory, "much").hold(2**12)
+
+
+def loaded(rows=4):
+    """Return what is left of a model that reads 1,000 tokens and makes 100 in a second."""
+    load = TextLoad(rows)
+    load.measured(1, 0, 0.01)
+    load.measured(0, 10, 0.01)
+    load.lengths.extend([50] * 10)
+    return load
+
+
+def test_the_rates_of_prompts_and_of_new_tokens():
+    load = TextLoad(4)
+    assert load.cost(100, 100, 1) == (0.0, 0.0)
+    for _ in range(300):
+        load.measured(4, 0, 0.04)
+        load.measured(4, 100, 0.14)
+    assert load.write_rate == pytest.approx(100)
+    assert load.read_rate == pytest.approx(1000)
+    load.measured(4, 100, 0.0)      # a clock that stands still says nothing
+    assert load.read_rate == pytest.approx(1000, rel=0.1)
+
+
+def test_the_likely_length_of_an_answer():
+    load = loaded()
+    assert load.cost(200, 30, 2) == pytest.approx((0.2, 0.2 + 2 * 30 / 100))
+    assert load.cost(200, 1000, 2) == pytest.approx((0.2, 0.2 + 2 * 50 / 100))
+    load.leave("nobody", [250] * 100)
+    assert load.cost(0, 1000, 1)[1] == pytest.approx(2.5)
+    assert TextLoad(1).likely == LIKELY
+
+
+def test_a_first_token_waits_for_prompts_and_for_rows():
+    load = loaded()
+    load.enter("a", "one", *load.cost(3000, 50, 1), 1)
+    assert load.before_first("one", 0.1, 1) == pytest.approx(3.1)       # behind that of its own key
+    assert load.before_first("two", 0.1, 1) == pytest.approx(0.2)       # beside that of another one
+    assert load.begin("a")
+    assert load.before_first("one", 0.1, 1) == pytest.approx(0.1)
+    assert load.seconds == pytest.approx(0.5)
+    for name in "bcd":
+        load.enter(name, "one", *load.cost(0, 50, 1), 1)
+        load.begin(name)
+    assert load.before_first("two", 0.0, 1) == pytest.approx(0.5)       # until one of four answers ends
+    load.enter("e", "one", *load.cost(0, 50, 2), 2)
+    assert load.before_first("one", 0.0, 1) == pytest.approx(1.5)
+    assert load.before_first("two", 0.0, 1) == pytest.approx(1.0)
+    assert load.before_last("two", 0.1) == pytest.approx(0.1)
+    load.leave("a")
+    assert not load.begin("a")
+    for name in "bcde":
+        load.leave(name, [50])
+    assert load.seconds == 0

@@ -27,7 +27,8 @@ pytest.importorskip("uvicorn")
 from engine.server import app, event_loop
 from engine.server.admission import Room
 from engine.server.keys import ApiKeys
-from engine.server.service import Answer, Service, Times
+from engine.server.requests import Answer, Times
+from engine.server.service import Service
 from engine.server.settings import MAX_HEADER, MAX_HEADERS, Settings
 from engine.server.start import address_of, bind, listen
 

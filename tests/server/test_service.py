@@ -26,7 +26,8 @@ from engine.server.service import Service
 from engine.server.settings import Limit
 
 from ..tools import served
-from ..tools.served import Asked, load, requests_of, same
+from ..tools.bits import same
+from ..tools.served import Asked, load, requests_of
 from ..tools.threads import together, wait_for
 
 pytest.importorskip("tokenizers")
@@ -87,11 +88,6 @@ def engine(one_backend):
     return load("bert_classify", backend=one_backend, threads=1)
 
 
-def ids_of(pieces):
-    """Return the token ids of each sequence of a batch."""
-    return [work.data.input_ids[i] for work, numbers in pieces for i in numbers]
-
-
 class Gate:
     """Hold every batch of a service back until it is opened, and count the batches."""
 
@@ -100,11 +96,11 @@ class Gate:
         runner = service.model.runner_of("classify")
         compute = runner._compute_logits
 
-        def slow(pieces, stop):
+        def slow(packed, stop):
             self.entered.set()
-            self.batches.append(ids_of(pieces))
+            self.batches.append(packed.tokens.input_ids)
             assert self.open.wait(30)
-            return compute(pieces, stop)
+            return compute(packed, stop)
 
         monkeypatch.setattr(runner, "_compute_logits", slow)
 
@@ -166,9 +162,9 @@ def test_a_request_that_fails_takes_no_other_along(engine, monkeypatch, count):
     assert 0 < sum(fails) < count
     alone = {text: engine.classify([text], truncation=True) for text in set(texts)}
 
-    def raising(pieces, stop):
-        rows = compute(pieces, stop)
-        if any(bad in ids for ids in ids_of(pieces)):
+    def raising(packed, stop):
+        rows = compute(packed, stop)
+        if any(bad in ids for ids in packed.tokens.input_ids):
             raise RuntimeError("a head that raises")
         return rows
 

@@ -140,19 +140,18 @@ def test_a_log_that_cannot_be_written_changes_nothing(model, tmp_path, streams):
 
 
 def settings(*options):
-    return serve._settings(parsers()[1]["serve"].parse(options))
+    args = parsers()[1]["serve"].parse(options)
+    return serve._settings(args, serve._all_names(args)[0])
 
 
 def test_the_name_of_a_model_is_the_last_part_of_its_path(tmp_path):
     for path in (f"{tmp_path}/a/b/", f"{tmp_path}/a/c/../b"):
         found = settings(path)
         assert (found.names, found.silent_names) == (("b",), (path,))
-        assert found.has(path)
-        assert found.has("b")
     found = settings(os.fsdecode(f"{tmp_path}/".encode() + b"m\xff"))
     assert found.names == ("m\ufffd",)
     assert (settings("some-org/some-name").names, settings("/").names) == (("some-org/some-name",), ("model",))
-    assert settings("some-org/some-name").has("some-name")
+    assert settings("some-org/some-name").silent_names == ("some-name",)
     found = settings(str(tmp_path), "--served-model-name", "text-embedding-3-small", "--served-model-name", "x")
     assert (found.names, found.silent_names) == (("text-embedding-3-small", "x"), ())
     with pytest.raises(InputError, match=r"--served-model-name .*no UTF-8"):
@@ -162,8 +161,8 @@ def test_the_name_of_a_model_is_the_last_part_of_its_path(tmp_path):
 def test_keys_of_the_variable(model, tmp_path, monkeypatch):
     """They hold beside those of the file, and a variable without a key lets nobody in."""
     found = []
-    monkeypatch.setattr(serve, "_run", lambda model, settings, keys, listener: found.append(keys))
-    monkeypatch.setattr(serve, "_model", lambda args: None)
+    monkeypatch.setattr(serve, "_run", lambda models, names, settings, keys, listener: found.append(keys))
+    monkeypatch.setattr(serve, "_model", lambda args, path: None)
     (tmp_path / "keys").write_text("one\n")
 
     def start(*options):

@@ -88,6 +88,11 @@ def main(seconds: float, *, duty: float = 1.0, record: Path | None = None, seed:
         if any(thread.is_alive() for thread in threads):
             faulthandler.dump_traceback(sys.__stderr__)
             soak.note("a thread did not end")
+        else:
+            try:
+                print(world.generation.totals())
+            except AssertionError as error:
+                soak.note(str(error))
     faulthandler.cancel_dump_traceback_later()
     total = sum(soak.counts, Counter())
     print(f"{sum(total.values())} actions by {THREADS + 1} threads: " + ", ".join(

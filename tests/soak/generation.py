@@ -1,41 +1,59 @@
 """The models that the threads of the soak test generate and transcribe with, and the results that they expect."""
 
+import gc
 import random
-from dataclasses import replace
+from typing import Any
 
-from engine import Generator, Model, Transcriber, Transformer
-from engine.model.config import ModelConfig
-from engine.model.generation_config import GenerationConfig
-from tests.tools.decoders import DECODERS, make_weights
+from engine import Generator, Transcriber
+from tests.tools.generators import SOURCES, language_model, translator
 from tests.tools.speech import recording, timed
 
-ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
-TRANSLATING = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12)
-SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [5, 6, 7, 8], [4, 4]]
 SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5})
 STORED: tuple[dict[str, str], ...] = ({}, {"precision": "int4", "cache": "int8"})
 """How weights, keys and values are stored."""
+SYSTEM = [4 + i % 40 for i in range(40)]
+PROMPTS = [[*SYSTEM[:n], *source] for n, source in zip((40, 40, 32, 33, 17), SOURCES, strict=True)]
+"""What a language model goes on from: three times the tokens of its small cache, with common beginnings."""
+SMALL = {"cache_tokens": 160, "keep_tokens": 64}
 
 
 class Generation:
-    """A translator and a language model on each backend, in float32 and in the fewest bits."""
+    """A translator and a language model on each backend, in float32 and in the fewest bits.
+
+    The language model has a cache in which not all requests of a call have room: sequences wait, share what was read
+    before, and give way.
+    """
 
     def __init__(self, backends: list[str]):
-        models = (_model("2017", ENCODER, TRANSLATING), _model("Llama", None, replace(TRANSLATING, eos_token_id=())))
+        models = (translator(), SOURCES, {}), (language_model(), PROMPTS, SMALL)
         options = [{"backend": backend, **stored} for backend in backends for stored in STORED]
-        self._generators = [(Generator(model, threads=2, **each), self._alone(Generator(model, threads=1, **each)))
-                            for model in models for each in options]
+        self._generators = [
+            (Generator(model, threads=2, **each, **bounds),
+             self._alone(Generator(model, threads=1, keep_tokens=0, **each), texts), texts)
+            for model, texts, bounds in models for each in options]
 
     @staticmethod
-    def _alone(generator: Generator) -> list[list[object]]:
-        """Return the result of each source, alone, with each of the settings."""
-        return [[generator.generate([source], **settings)[0] for source in SOURCES] for settings in SETTINGS]
+    def _alone(generator: Generator, texts: list[list[int]]) -> list[list[Any]]:
+        """Return the result of each text, alone, with each of the settings."""
+        return [[generator.generate([text], **settings)[0] for text in texts] for settings in SETTINGS]
+
+    def totals(self) -> str:
+        """Check that no request is open and that cells hold no more than what is kept, and say what was shared."""
+        gc.collect()        # streams that were left in cycles
+        found, given_way = 0, 0
+        for generator, _, _ in self._generators:
+            statistics = generator.statistics()
+            if (statistics.open_requests, statistics.waiting_calls) != (0, 0) or (
+                    statistics.cache_tokens != statistics.kept_tokens or statistics.kept_tokens > SMALL["keep_tokens"]):
+                raise AssertionError(f"{generator} keeps {statistics} after the last request")
+            found, given_way = found + statistics.found_tokens, given_way + statistics.times_given_way
+        return f"{found:,} tokens of prompts were shared, and sequences gave way {given_way:,} times"
 
     def stream(self, rng: random.Random) -> None:
         """Read a stream to its end, or leave it after some tokens: cancelled, or dropped in a cycle."""
-        generator, expected = rng.choice(self._generators)
-        source, which = rng.randrange(len(SOURCES)), rng.choice([0, 2])     # beams have no stream
-        ids, stream = expected[which][source].ids, generator.stream(SOURCES[source], **SETTINGS[which])
+        generator, expected, texts = rng.choice(self._generators)
+        source, which = rng.randrange(len(texts)), rng.choice([0, 2])     # beams have no stream
+        ids, stream = expected[which][source].ids, generator.stream(texts[source], **SETTINGS[which])
         if rng.random() < 0.5:
             found = [piece.id for piece in stream]
             if found != ids:
@@ -51,12 +69,12 @@ class Generation:
 
     def session(self, rng: random.Random) -> None:
         """Submit sources with all settings to a session, and leave or cancel some of them."""
-        generator, expected = rng.choice(self._generators)
+        generator, expected, texts = rng.choice(self._generators)
         with generator.session() as session:
             kept = []
             for _ in range(rng.randrange(1, 20)):
-                source, which = rng.randrange(len(SOURCES)), rng.randrange(len(SETTINGS))
-                answer = session.submit(SOURCES[source], owner=rng.choice("ab"), priority=rng.randrange(2),
+                source, which = rng.randrange(len(texts)), rng.randrange(len(SETTINGS))
+                answer = session.submit(texts[source], owner=rng.choice("ab"), priority=rng.randrange(2),
                                         **SETTINGS[which])
                 if rng.random() < 0.7:
                     kept.append((answer, expected[which][source]))
@@ -67,17 +85,12 @@ class Generation:
                     raise AssertionError(f"a session of {generator} gives {answer.result()}, and alone {result}")
 
     def run(self, rng: random.Random) -> None:
-        """Generate from some of the sources, and compare the tokens and the scores, bit for bit."""
-        generator, expected = rng.choice(self._generators)
-        chosen, which = rng.choices(range(len(SOURCES)), k=rng.randrange(1, 8)), rng.randrange(len(SETTINGS))
-        if generator.generate([SOURCES[i] for i in chosen], **SETTINGS[which]) != [expected[which][i] for i in chosen]:
+        """Generate from some of the texts, and compare the tokens and the scores, bit for bit."""
+        generator, expected, texts = rng.choice(self._generators)
+        chosen, which = rng.choices(range(len(texts)), k=rng.randrange(1, 8)), rng.randrange(len(SETTINGS))
+        found = generator.generate([texts[i] for i in chosen], cache_key=rng.choice("xy"), **SETTINGS[which])
+        if found != [expected[which][i] for i in chosen]:
             raise AssertionError(f"{generator} gives other results than alone: {chosen}, {SETTINGS[which]}")
-
-
-def _model(name: str, encoder: ModelConfig | None, settings: GenerationConfig) -> Model:
-    decoder = DECODERS[name]
-    source = None if encoder is None else Transformer(encoder, make_weights(encoder, 1))
-    return Model(decoder=Transformer(decoder, make_weights(decoder)), encoder=source, generation=settings)
 
 
 RECORDINGS = [recording(0.7), recording(2, 1), recording(5, 2), recording(31, 3)]

@@ -53,6 +53,7 @@ def test_a_short_run(tmp_path, capsys):
     assert "too short to judge" in printed
     assert "\n0 wrong results or errors" in printed
     assert "forward" in printed
+    assert "tokens of prompts were shared, and sequences gave way" in printed
     assert record.read_text().count('"rss"') >= 1
 
 

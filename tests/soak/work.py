@@ -261,11 +261,14 @@ class Worker:
         """Be interrupted in a call, as by Ctrl-C; only the main thread can be."""
         engine, source = self._rng.choice(self._engines)
         chosen, batch = self._ragged(self._rng.randrange(100))
+        generation = self._world.generation
+        call = self._rng.choice([lambda: self._compare(source, chosen, engine.forward(batch)),
+                                 lambda: generation.run(self._rng), lambda: generation.stream(self._rng)])
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
             signal.setitimer(signal.ITIMER_REAL, math.exp(self._rng.uniform(-9, -3)))
             try:
-                out = engine.forward(batch)
+                call()
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             for _ in range(3):  # Python runs a handler that is due before it repeats a loop
@@ -274,7 +277,6 @@ class Worker:
             return "interrupted"
         finally:
             signal.signal(signal.SIGALRM, before)
-        self._compare(source, chosen, out)
         return "not interrupted"
 
     def _ragged(self, most: int) -> tuple[list[int], list[np.ndarray]]:

@@ -1,7 +1,6 @@
 """Recordings of any length: windows, segments with times, silence and languages, against a slow definition of each."""
 
 import json
-import wave
 from dataclasses import replace
 
 import numpy as np
@@ -10,15 +9,16 @@ import pytest
 from engine import InputError, TimedOut, UnsupportedError, save
 from engine.backends.steps import Row
 from engine.cli.main import main
-from engine.cli.subtitles import clock, stamp
 from engine.generation.results import Generated
 from engine.interface.transcriber import Transcriber
 from engine.speech.segments import Cut, Segment, cut
 from engine.speech.spectrogram import Spectrogram
+from engine.speech.subtitles import clock, stamp
 from engine.speech.windows import Recording, is_silent
 
 from ..tools.golden_generating import Exact
 from ..tools.paths import SPEECH as GOLDEN_SPEECH
+from ..tools.sound_files import wav
 from ..tools.speech import SHORT, TIMES, features_at_once, joined_recordings, model_of, recording, timed
 from ..tools.whisper import FOLDER, MISSING, SILENT, SPEECH
 
@@ -230,10 +230,8 @@ def test_a_model_hears_no_speech(monkeypatch):
 
 def test_the_command_line(tmp_path, capsys):
     model = timed()
-    samples = (recording(63) * 2**15).clip(-(2**15), 2**15 - 1).astype(np.int16)
-    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
-        file.setparams((1, 2, 16000, 0, "NONE", "not compressed"))
-        file.writeframes(samples.tobytes())
+    samples = (recording(63) * 2**15).clip(-(2**15), 2**15 - 1).astype("<i2")
+    (tmp_path / "a.wav").write_bytes(wav(samples.tobytes()))
     save(model, tmp_path / "m.npz")
     path, options = str(tmp_path / "a.wav"), ["--backend", "reference", "--timestamps"]
     assert main(["transcribe", str(tmp_path / "m.npz"), path, *options]) == 0

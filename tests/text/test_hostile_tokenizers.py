@@ -10,7 +10,7 @@ import pytest
 from engine.base.errors import EngineError, WeightsError
 from engine.model.text_config import TextConfig
 from engine.text.safety import check_tokenizer
-from engine.text.special_tokens import special_ids
+from engine.text.special_tokens import ids_of_tokens, special_ids
 from engine.text.tokenizer import Tokenizer
 
 from ..tools.encoders import engine_of
@@ -189,6 +189,10 @@ def test_special_tokens_are_read_within_the_limits():
         with pytest.raises(WeightsError, match="added_tokens"):
             special_ids(TextConfig(changed(added_tokens=[token])))
     assert special_ids(tiny_text())["[SEP]"] == 3
+    assert ids_of_tokens({"model": {"vocab": [["a", -1.0], ["b", -2.0]]}}) == {"a": 0, "b": 1}
+    for vocabulary in ({}, [], None, {"a": -1}, {"a": True}, {"a": 2**31}):
+        with pytest.raises(WeightsError, match=r"the vocabulary of the model's tokenizer\.json must map tokens to ids"):
+            ids_of_tokens({"model": {"vocab": vocabulary}})
 
 
 GOOD = {

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.text import stops
 from engine.text.stops import StopText
 from engine.text.tokenizer import Tokenizer
 
@@ -73,16 +74,20 @@ def test_the_longest_of_stop_texts_with_one_end_counts() -> None:
     assert [text.add(tokens.index("a")), text.add(tokens.index("##b")), text.found] == ["a", " ", "##b"]
 
 
-def test_the_text_is_searched_at_its_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = [0]
-    search = StopText._search
+def test_a_stop_text_inside_the_beginning_of_a_longer_one_counts() -> None:
+    tokens, _ = MADE["no decoder"]
+    text = StopText(tokenizer_of("no decoder").incremental(), ["a ##b a", "##b"])
+    assert [text.add(tokens.index("a")), text.add(tokens.index("##b")), text.found] == ["", "a ", "##b"]
 
-    def counted(self: StopText, text: str, least: int) -> tuple[int, int] | None:
-        longest[0] = max(longest[0], len(text))
-        return search(self, text, least)
 
-    monkeypatch.setattr(StopText, "_search", counted)
-    text = StopText(tokenizer_of("gpt2").incremental(), ["no such text"])
-    for _ in range(2000):
-        text.add(300)
-    assert longest[0] < 40
+def test_each_character_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = StopText(tokenizer_of("gpt2").incremental(), ["no such text", "xxx"])
+    after, read = stops._Automaton.after, list[str]()
+
+    def counted(self: stops._Automaton, state: int, character: str) -> int:
+        read.append(character)
+        return after(self, state, character)
+
+    monkeypatch.setattr(stops._Automaton, "after", counted)
+    given = "".join(text.add(300) for _ in range(2000)) + text.end()
+    assert "".join(read) == given == text.whole()

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from .golden_generating import GOLDEN
 from .golden_gguf import gguf_of
 from .m3_folders import write_m3
 from .paths import CTRANSLATE2
+from .sound_files import wav
 from .speech import recording, timed
 from .tiny_models import random_model, write_json
 from .tiny_text import tiny_text
@@ -45,7 +45,8 @@ def make_models(folder: Path, real: bool = False) -> dict[str, str]:
     if real and (whisper.SPEECH / "beckett.wav").exists():
         shutil.copy(whisper.SPEECH / "beckett.wav", folder / "recording.wav")
     else:
-        _write_wav(folder / "recording.wav", recording(3))
+        samples = (np.clip(recording(3), -1, 1) * 32767).astype("<i2")
+        (folder / "recording.wav").write_bytes(wav(samples.tobytes()))
     if "llama-cpp-python" not in read:
         (folder / "language-model.gguf").write_bytes(gguf_of("llama"))
     if "fastembed" not in read:
@@ -80,10 +81,3 @@ def _translator(folder: Path) -> None:
     shutil.copytree(CTRANSLATE2 / "plain", folder)
     write_json(folder / "shared_vocabulary.json", words)
     (folder / "tokenizer.json").write_text(_word_level(words), encoding="utf-8")
-
-
-def _write_wav(path: Path, samples: np.ndarray) -> None:
-    """Write samples at 16 kHz as integers of 16 bits."""
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, 16000, 0, "NONE", "not compressed"))
-        file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())

@@ -40,6 +40,6 @@ def module_of(family):
     return (read.args[0] if isinstance(read, partial) else read).__module__.rpartition(".")[2]
 
 
-def names_of(model_type, **config):
+def names_of(model_type, /, **config):
     """Return the names of the tensors of a family's encoder; config: of config.json, beside the model_type."""
     return FAMILIES[model_type].read_encoder({"model_type": model_type} | config).names

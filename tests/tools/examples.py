@@ -6,8 +6,8 @@ from typing import Any
 from .paths import ROOT
 
 
-def example(name: str) -> dict[str, Any]:
-    """Return the functions of an example, which has at most 60 lines."""
+def example(name: str, lines: int = 60) -> dict[str, Any]:
+    """Return the functions of an example, which has at most this number of lines."""
     path = ROOT / "examples" / f"{name}.py"
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= lines
     return runpy.run_path(str(path))

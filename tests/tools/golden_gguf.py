@@ -1,23 +1,25 @@
 """Write golden language models as GGUF files, as llama.cpp's converter does it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from engine.files.safetensors import read_safetensors
+from engine.weights.bfloat16 import widened
 
 from .gguf_files import gguf
 from .golden_generating import GOLDEN
 
-_LLAMA = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output",
+LLAMA = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output",
           "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
           "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
           "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
           "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # fmt: skip
-_SANDWICH = _LLAMA | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+SANDWICH = LLAMA | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                       "post_feedforward_layernorm": "post_ffw_norm"}  # fmt: skip
 _GPT2 = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "ln_1": "attn_norm", "ln_2": "ffn_norm",
          "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
@@ -40,7 +42,7 @@ class Written:
 
     name: str
     """general.architecture."""
-    names: Mapping[str, str] = field(default_factory=lambda: _LLAMA)
+    names: Mapping[str, str] = field(default_factory=lambda: LLAMA)
     settings: Settings = lambda values: {}
     """Settings beside the usual ones, from a config.json."""
     layers: str = "layers."
@@ -103,8 +105,8 @@ WRITTEN = {
     "ernie4_5": Written("ernie4_5"),
     "falcon": Written("falcon", _BLOOM, layers="h.", rms=False, settings=lambda values: {"attention.head_count_kv": 1}),
     "gemma": Written("gemma", change=_plus_one),
-    "gemma2": Written("gemma2", _SANDWICH, _capped, change=_plus_one),
-    "gemma3_text": Written("gemma3", _SANDWICH, _gemma3, change=_plus_one),
+    "gemma2": Written("gemma2", SANDWICH, _capped, change=_plus_one),
+    "gemma3_text": Written("gemma3", SANDWICH, _gemma3, change=_plus_one),
     "gpt2": Written("gpt2", _GPT2, layers="h.", rms=False, change=_transposed),
     "gpt_bigcode": Written("starcoder", _GPT2, layers="h.", rms=False,
                            settings=lambda values: {"attention.head_count_kv": 1}),
@@ -114,20 +116,20 @@ WRITTEN = {
     "llama": Written("llama", permuted=True),
     "mpt": Written("mpt", _MPT, lambda values: {"attention.max_alibi_bias": 8.0}, layers="blocks.", rms=False),
     "olmo": Written("olmo", settings=lambda values: {"attention.layer_norm_epsilon": 1e-5}, permuted=True),
-    "olmo2": Written("olmo2", _SANDWICH),
-    "phi": Written("phi2", _LLAMA | {"final_layernorm": "output_norm", "self_attn.dense": "attn_output",
+    "olmo2": Written("olmo2", SANDWICH),
+    "phi": Written("phi2", LLAMA | {"final_layernorm": "output_norm", "self_attn.dense": "attn_output",
                                      "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}, _share, rms=False),
-    "phi3": Written("phi3", _LLAMA | {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}, _phi3),
+    "phi3": Written("phi3", LLAMA | {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}, _phi3),
     "qwen2": Written("qwen2"),
     "qwen3": Written("qwen3"),
-    "seed_oss": Written("seed_oss", _LLAMA | {"post_attention_layernorm": "post_attention_norm"}),
+    "seed_oss": Written("seed_oss", LLAMA | {"post_attention_layernorm": "post_attention_norm"}),
     "smollm3": Written("smollm3", permuted=True),
     "stablelm": Written("stablelm", settings=_share, rms=False),
-    "starcoder2": Written("starcoder2", _LLAMA | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}, rms=False),
+    "starcoder2": Written("starcoder2", LLAMA | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}, rms=False),
 }
 """The families that llama.cpp has, by their model_type."""
 
-_PREFIXES = ("model.", "transformer.", "gpt_neox.")
+_PREFIXES = ("bert.", "nomic_bert.", "model.", "transformer.", "gpt_neox.")
 
 
 def config_of(name: str) -> dict[str, Any]:
@@ -161,18 +163,33 @@ def _apart(tensor: np.ndarray, heads: int) -> np.ndarray:
     return tensor.reshape(heads, 3, -1, *tensor.shape[1:]).swapaxes(0, 1).reshape(tensor.shape)
 
 
+def renamed(folder: Path, names: Mapping[str, str], layers: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the tensors of a folder that `names` has, under their names in a file. layers: the part before a layer."""
+    for key, tensor in read_safetensors(folder / "model.safetensors").items():
+        stem, _, end = key.rpartition(".")
+        for prefix in _PREFIXES:
+            stem = stem.removeprefix(prefix)
+        layer, _, part = stem.removeprefix(layers).partition(".")
+        in_layer = stem.startswith(layers)
+        if (new := names.get(part if in_layer else stem)) is not None:
+            yield f"blk.{layer}.{new}.{end}" if in_layer else f"{new}.{end}", widened(tensor)
+
+
+def as_file(kind: str, own: Mapping[str, Any], settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray],
+            changes: Mapping[str, Any]) -> bytes:
+    """Return a file. kind: the architecture. own: its settings. changes: of all settings, None for one to leave out."""
+    found = {"general.architecture": kind, **{f"{kind}.{key}": value for key, value in own.items()},
+             **{f"tokenizer.ggml.{key}": value for key, value in settings.items()},
+             **{key.replace("ARCH", kind): value for key, value in changes.items()}}
+    return gguf({key: value for key, value in found.items() if value is not None}, tensors)
+
+
 def tensors_of(name: str) -> dict[str, np.ndarray]:
     """Return the tensors of a golden model under their names in a file."""
     values = config_of(name)
     written, heads = WRITTEN[values["model_type"]], _one_of(values, "num_attention_heads", "n_head", "n_heads")
     tensors = {}
-    for key, tensor in read_safetensors(GOLDEN / name / "model.safetensors").items():
-        stem, _, end = key.rpartition(".")
-        for prefix in _PREFIXES:
-            stem = stem.removeprefix(prefix)
-        layer, _, part = stem.removeprefix(written.layers).partition(".")
-        new = (f"blk.{layer}.{written.names[part]}.{end}" if stem.startswith(written.layers) else
-               f"{written.names[stem]}.{end}")
+    for new, tensor in renamed(GOLDEN / name, written.names, written.layers):
         count = {"attn_q": heads, "attn_k": values.get("num_key_value_heads")}.get(new.split(".")[-2], 0)
         if written.permuted and count:
             tensor = tensor.reshape(count, 2, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
@@ -189,12 +206,7 @@ def gguf_of(name: str, more: dict[str, np.ndarray] | None = None, **changes: Any
     """Return a golden model as a file; more: further tensors, by their names in it; changes: of settings."""
     values = config_of(name)
     written = WRITTEN[values["model_type"]]
-    own = _usual(values, written) | written.settings(values)
-    kind = written.name
-    settings: dict[str, Any] = {"general.architecture": kind} | {f"{kind}.{key}": value for key, value in own.items()}
-    settings |= {f"tokenizer.ggml.{key}": value for key, value in {
-        "model": "gpt2", "pre": "gpt-2", "tokens": [chr(97 + i) for i in range(61)], "merges": ["a b"] * 0,
-        "bos_token_id": 1, "eos_token_id": 2}.items()}  # fmt: skip
-    settings |= {key.replace("ARCH", kind): value for key, value in changes.items()}
-    tensors = tensors_of(name) | (more or {})
-    return gguf({key: value for key, value in settings.items() if value is not None}, tensors)
+    vocabulary = {"model": "gpt2", "pre": "gpt-2", "tokens": [chr(97 + i) for i in range(61)], "merges": [],
+                  "bos_token_id": 1, "eos_token_id": 2}
+    return as_file(written.name, _usual(values, written) | written.settings(values), vocabulary,
+                   tensors_of(name) | (more or {}), changes)

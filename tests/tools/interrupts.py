@@ -1,9 +1,12 @@
-"""Interrupt a call as Ctrl-C does, from a timer of the system."""
+"""Interrupt a call as Ctrl-C does: from a timer of the system, or at a line that is chosen."""
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from linecache import getline
+from typing import Any
 
 
 @contextmanager
@@ -22,3 +25,29 @@ def interruptible() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         gc.enable()
+
+
+@contextmanager
+def interrupt_at(line: int, files: tuple[str, ...]) -> Iterator[list[None]]:
+    """Raise KeyboardInterrupt in the body before the `line`-th line that this thread runs in files with these endings.
+
+    Yields a list that has an element for each line that has run.
+    """
+    lines: list[None] = []
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        name = frame.f_code.co_filename
+        if not name.endswith(files):
+            return None
+        # No signal is looked at where a body ends and its compiled `__exit__` has not begun, nor at a `try`.
+        if event == "line" and not getline(name, frame.f_lineno).strip().startswith(("with self._", "try:")):
+            lines.append(None)
+            if len(lines) == line:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield lines
+    finally:
+        sys.settrace(None)

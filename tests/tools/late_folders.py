@@ -16,9 +16,8 @@ import numpy as np
 from . import head_texts as texts
 from .head_models import write_folder
 from .module_folders import TYPES, write_dense
-from .tiny_models import write_json
+from .tiny_models import write_json, write_modules_json
 
-MASK = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"
 WIDTH = 24
 QUERIES = ("Who lives in Berlin?", "a", "", "Anna 😀 lives 🏠", "[MASK] and [SEP], <mask>", "[Q] was it very good!?",
            texts.sentence(1, 12), texts.sentence(2, 60))
@@ -123,8 +122,7 @@ def write_older(folder: Path, name: str) -> Path:
         modules.append((f"{i + 1}_Dense", "pylate.models.Dense.Dense"))
         write_dense(folder / modules[-1][0], rng, 16, width, "Identity", **settings)
         width = 16
-    write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": kind}
-                                         for i, (path, kind) in enumerate(modules)])
+    write_modules_json(folder, *modules)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": 31, "do_lower_case": False})
     write_json(folder / "config_sentence_transformers.json", case.settings)
     return folder
@@ -166,9 +164,7 @@ def write_late(folder: Path, name: str) -> Path:
     if case.normalize:
         kinds.append(("Normalize", f"{len(kinds)}_Normalize"))
         write_json(folder / kinds[-1][1] / "config.json", {"module_input_name": "token_embeddings"})
-    types = TYPES | {"MultiVectorMask": MASK}
-    write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": types[kind]}
-                                         for i, (kind, path) in enumerate(kinds)])
+    write_modules_json(folder, *((path, TYPES[kind]) for kind, path in kinds))
     write_json(folder / "sentence_bert_config.json", {
         "transformer_task": "feature-extraction", "module_output_name": "token_embeddings", "query_length": None,
         "document_length": None, "query_expansion": None} | case.settings)

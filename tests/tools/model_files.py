@@ -11,17 +11,14 @@ from engine.loading.npz_model import ENCODER, FORMAT
 from engine.model.text_config import TextConfig
 from engine.weights.modules import module_document
 
-from .tiny_models import hf_folder, random_model, write_json
+from .module_folders import TYPES
+from .tiny_models import hf_folder, random_model, write_json, write_modules_json
 
 TOKENIZER = '{"version": "1.0", "model": {"vocab": {"ä": 0}}}'.encode()
 TEXT = TextConfig(TOKENIZER, max_seq_length=9, pooling=("cls", "mean"), normalize=True, include_prompt=False,
                   lower_case=True, prompts={"query": "q: ", "passage": ""}, default_prompt_name="query")
 
 OLD = {kind: f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")}
-NEW = {"Transformer": "sentence_transformers.base.modules.transformer.Transformer",
-       "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
-       "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
-       "Dense": "sentence_transformers.base.modules.dense.Dense"}
 
 
 def same(one: Transformer, other: Transformer) -> bool:
@@ -52,14 +49,13 @@ def document(**changes: Any) -> dict[str, Any]:
     return {"format": FORMAT, "version": ENCODER, "model": random_model().config.to_json()} | changes
 
 
-def st_folder(folder: Path, *kinds: str, types: dict[str, str] = NEW, transformer: str = "", pooling: Any = None,
+def st_folder(folder: Path, *kinds: str, types: dict[str, str] = TYPES, transformer: str = "", pooling: Any = None,
               files: dict[str, Any] | None = None) -> Path:
     """Write a sentence-transformers folder with these modules; `files` are further JSON files."""
     home = hf_folder(folder / transformer)
     (home / "tokenizer.json").write_bytes(TOKENIZER)
     paths = {"Transformer": transformer, "Pooling": "1_Pooling", "Normalize": "2_Normalize", "Dense": "2_Dense"}
-    write_json(folder / "modules.json", [
-        {"idx": i, "name": str(i), "path": paths[kind], "type": types[kind]} for i, kind in enumerate(kinds)])
+    write_modules_json(folder, *((paths[kind], types[kind]) for kind in kinds))
     write_json(folder / "1_Pooling" / "config.json", {"pooling_mode": "mean"} if pooling is None else pooling)
     for name, value in (files or {}).items():
         write_json(folder / name, value)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .head_models import write_folder
 from .paths import HEADS
-from .tiny_models import safetensors, write_json
+from .tiny_models import safetensors, write_json, write_modules_json
 
 BASE = "sentence_transformers."
 TYPES = {
@@ -25,6 +25,7 @@ TYPES = {
     "Dropout": f"{BASE}sentence_transformer.modules.dropout.Dropout",
     "StaticEmbedding": f"{BASE}sentence_transformer.modules.static_embedding.StaticEmbedding",
     "SpladePooling": f"{BASE}sparse_encoder.modules.splade_pooling.SpladePooling",
+    "MultiVectorMask": f"{BASE}multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
     "SparseStaticEmbedding": f"{BASE}sparse_encoder.modules.sparse_static_embedding.SparseStaticEmbedding",
 }
 V, D = 320, 24
@@ -41,8 +42,7 @@ STATICS = ("float32", "float16", "prompted", "truncated", "model2vec", "model2ve
 
 def write_modules(folder: Path, kinds: list[tuple[str, str]], **settings: Any) -> None:
     """Write modules.json for modules of these classes and folders; settings: of config_sentence_transformers.json."""
-    write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": TYPES[kind]}
-                                         for i, (kind, path) in enumerate(kinds)])
+    write_modules_json(folder, *((path, TYPES[kind]) for kind, path in kinds))
     write_json(folder / "config_sentence_transformers.json",
                {"model_type": "SentenceTransformer", "prompts": {}, "similarity_fn_name": "cosine"} | settings)
 

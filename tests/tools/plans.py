@@ -9,6 +9,7 @@ from engine.model.precision import LOADABLE
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
 
+from .batches import make_batch as make_batch
 from .decoders import make_weights
 
 cython_cpu = pytest.importorskip("engine.backends.cython_cpu", reason="the backend is not there")
@@ -38,19 +39,6 @@ def precisions_of(name=None):
 
 EVERY_PRODUCT = [(name, precision) for name in isa.available() for precision in precisions_of(name)]
 """(name of compiled kernels that run here, a precision that they have)"""
-
-
-def make_batch(config, lengths, seed=0):
-    """Return a batch of sequences of these lengths, with random words and token types."""
-    rng = np.random.default_rng(seed)
-    N = sum(lengths)
-    return Batch(
-        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        input_ids=rng.integers(0, config.vocab_size, N, np.int32),
-        inputs_embeds=None,
-        position_ids=np.concatenate([[], *map(np.arange, lengths)]).astype(np.int32),
-        token_type_ids=rng.integers(0, max(1, config.token_types), N, np.int32),
-    )
 
 
 def make_plan(config, weights, threads=1, name=None, max_tokens=2048, precision="float32"):

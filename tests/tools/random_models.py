@@ -1,14 +1,12 @@
-"""Random encoders of every combination of options, with weights and batches, for several test modules."""
+"""Random encoders of every combination of options, for several test modules."""
 
 from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
-from engine.backends.batch import Batch
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import ACTIVATIONS, LINEAR_MAPS, NORM_PLACES, ModelConfig
-from engine.weights.parameters import expected_shapes
 
 POSITIONS = 330
 WORDS = 40
@@ -63,18 +61,3 @@ def configs(draw, most_layers=3):
 
 
 LENGTHS = st.lists(st.sampled_from([1, 2, 15, 16, 17, 63, 64, 65, 66, 129, 200, 300]), min_size=1, max_size=4)
-
-
-def make_weights(config, seed):
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(shape, np.float32) * np.float32(0.3) + np.float32(name.endswith("norm.weight"))
-            for name, shape in expected_shapes(config).items()}
-
-
-def make_batch(config, lengths, seed):
-    rng, N = np.random.default_rng(seed), sum(lengths)
-    words = rng.integers(0, WORDS, N, np.int32) if config.vocab_size else None
-    embeds = None if config.vocab_size else rng.standard_normal((N, config.table_width), np.float32)
-    return Batch(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), words, embeds,
-                 np.concatenate([np.arange(T) + config.position_offset for T in lengths]).astype(np.int32),
-                 rng.integers(0, max(1, config.token_types), N, np.int32))

@@ -261,6 +261,8 @@ def _random(options: dict[str, Any], models: int) -> Iterator[Result]:
     from engine.model.run_config import RunConfig
 
     from . import random_models
+    from .batches import make_batch
+    from .decoders import make_weights
 
     found: list[tuple[Any, list[int], int]] = []
 
@@ -276,9 +278,9 @@ def _random(options: dict[str, Any], models: int) -> Iterator[Result]:
 
     def vectors(i: int) -> Any:
         config, lengths, number = found[i]
-        weights = random_models.make_weights(config, number)
+        weights = make_weights(config, number)
         run = RunConfig(options["threads"], PRECISIONS[i % len(PRECISIONS)], 2048, bits=options["bits"])
-        return backend.prepare(config, weights, run).forward(random_models.make_batch(config, lengths, number))
+        return backend.prepare(config, weights, run).forward(make_batch(config, lengths, number))
 
     for i in range(len(found)):
         yield f"random {i}", partial(vectors, i)

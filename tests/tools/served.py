@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from engine import Engine, Reranker
-from engine.heads.sparse import SparseVectors
 from engine.text.tokenizer import Tokenizer
 
 from . import head_texts as texts
@@ -113,16 +112,3 @@ def requests_of(name: str) -> list[Asked]:
 
 
 MODELS = ("prompts", "m3", "bert_fill_mask", "bert_tag", "bert_classify", "bert_pairs", "cross", "language")
-
-
-def same(a: Any, b: Any) -> bool:
-    """Return whether two values are equal to the bit."""
-    if isinstance(a, SparseVectors):
-        return a.shape == b.shape and all(same(getattr(a, name), getattr(b, name))
-                                          for name in ("indices", "values", "indptr"))
-    if isinstance(a, np.ndarray):
-        return bool(isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape
-                    and a.tobytes() == b.tobytes())
-    if isinstance(a, list) and a and isinstance(a[0], np.ndarray):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(type(a) is type(b) and a == b)

@@ -8,15 +8,18 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from types import SimpleNamespace
 
+from engine import Generator, Transcriber
 from engine.server import logs
 from engine.server.keys import ApiKeys
 from engine.server.logs import Writer
 from engine.server.mapped import MappedFiles
 from engine.server.metrics import Metrics
-from engine.server.served import Served
+from engine.server.served import Named, Served
 from engine.server.service import Service
 from engine.server.settings import CONNECTIONS, Settings
+from engine.server.speech_service import SpeechService
 from engine.server.start import BACKLOG, Server, bind
+from engine.server.text_service import TextService
 
 
 class _Silent(Writer):
@@ -32,13 +35,15 @@ JSON = {"content-type": "application/json"}
 class Client:
     """One keep-alive connection."""
 
+    timeout = 30.0
+
     def __init__(self, port):
         self.port, self._connection = port, None
 
     def send(self, method, path, body=None, headers=JSON):
         """Return the answer: status, headers and data, which is None or a value of JSON, or text."""
         if self._connection is None:
-            self._connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+            self._connection = HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
         self._connection.request(method, path, body if isinstance(body, (bytes, type(None))) else json.dumps(body),
                                  headers)
         answer = self._connection.getresponse()
@@ -71,13 +76,28 @@ def raw(port, *parts, wait=30.0):
         return found
 
 
+def make_service(model, settings, max_wait=1000.0, beside=None):
+    """Return the service of a model of any kind."""
+    if isinstance(model, Transcriber):
+        return SpeechService(model, max_wait=max_wait, beside=beside)
+    if isinstance(model, Generator):
+        return TextService(model, max_wait=max_wait, beside=beside)
+    return Service(model, max_batch_tokens=settings.max_batch_tokens, max_wait=max_wait, beside=beside)
+
+
 @contextmanager
-def serving(model, *, service=None, keys=(), max_wait=1000.0, files=None, connections=CONNECTIONS, **settings):
-    """Yield a `Client` of a server in another thread, which also has `served`, `server` and `model`."""
+def serving(model, *, service=None, keys=(), max_wait=1000.0, files=None, connections=CONNECTIONS, beside=(),
+            **settings):
+    """Yield a `Client` of a server in another thread, which also has `served`, `server` and `model`.
+
+    beside: other models, which are called "beside 0" and so on.
+    """
     own = Settings(port=0, names=("tiny", "other name"), **settings)
-    served_service = service or Service(model, max_batch_tokens=own.max_batch_tokens, max_wait=max_wait)
-    served = Served(served_service, own, ApiKeys(list(keys)), Metrics(served_service, {"model": "tiny"}),
-                    files=MappedFiles(files))
+    served_service = service or make_service(model, own, max_wait)
+    others = [Named(make_service(one, own, max_wait, served_service), (f"beside {i}",)) for i, one in enumerate(beside)]
+    served = Served(served_service, own, ApiKeys(list(keys)), Metrics(
+        [served_service, *(one.service for one in others)], [{"model": "tiny"}] * (1 + len(others))),
+        files=MappedFiles(files), others=others)
     with bind(own) as listener:
         listener.listen(BACKLOG)
         client = Client(listener.getsockname()[1])

@@ -87,6 +87,16 @@ def safetensors(tensors: dict[str, np.ndarray], **dtypes: str) -> bytes:
     return b"".join([len(text).to_bytes(8, "little"), text, *(array.tobytes() for array in tensors.values())])
 
 
+def module_list(*modules: tuple[str, str]) -> list[dict[str, Any]]:
+    """Return the contents of sentence-transformers' modules.json, from the folder and the class of each module."""
+    return [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
+
+
+def write_modules_json(folder: Path, *modules: tuple[str, str]) -> None:
+    """Write the modules.json of these modules."""
+    write_json(folder / "modules.json", module_list(*modules))
+
+
 def write_json(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value), encoding="utf-8")

@@ -32,11 +32,22 @@ Heads = tuple[np.ndarray, np.ndarray]
 """Keys [1,G,T,d] and values [1,G,T,d] of one layer."""
 
 
+@dataclass(eq=False)
+class _Part:
+    """The keys and values of the tokens of one row, of each layer."""
+
+    layers: list[Heads]
+
+
+Rows = list[tuple[_Part, int]]
+"""Parts, and how many first tokens there are of each: of its own row, or of all rows up to the end of a cut."""
+
+
 @dataclass
 class _Pass:
     """The layers' keys and values: of the tokens before a row, and of the tokens that the row adds."""
 
-    before: list[list[Heads]]       # of each earlier row, and there of each layer
+    before: Rows
     added: list[Heads]              # of each layer
     heads: tuple[AttentionHead, ...] = ()
     """The heads whose weights of cross-attention are wanted."""
@@ -59,7 +70,7 @@ def cached(x: np.ndarray, precision: str) -> np.ndarray:
     return (np.clip(np.rint(rows * inverse), -127, 127) * scales.astype(x.dtype)).astype(x.dtype)
 
 
-class ReferenceDecoder(Requests[list[Heads]]):
+class ReferenceDecoder(Requests[Rows]):
     """A decoder as `engine.backends.interfaces.Decoder` describes it. All arithmetic is in the dtype, float32 or
     float64. Keys and values, those of sources too, are rounded to the precision of the cache."""
 
@@ -79,15 +90,16 @@ class ReferenceDecoder(Requests[list[Heads]]):
     def statistics(self) -> CacheStatistics:
         """Count what the cache holds."""
         self._settle_if_free()
-        nodes = list(self._forest.nodes())
-        arrays = [array for node in nodes for heads in node.rows for array in heads]
+        most: dict[_Part, int] = {}     # hypotheses that were cut share parts
+        for part, count in [each for node in self._forest.nodes() for each in node.rows]:
+            most[part] = max(count, most.get(part, 0))
+        arrays = [array for part in most for heads in part.layers for array in heads]
         arrays += [array for source in list(self._sources.values()) for array in source.values()]
-        return CacheStatistics(cache_tokens=sum(node.count for node in nodes),
-                               cache_bytes=sum(array.nbytes for array in arrays))
+        return CacheStatistics(cache_tokens=sum(most.values()), cache_bytes=sum(array.nbytes for array in arrays))
 
     @property
     def held(self) -> int:
-        """The tokens of all hypotheses."""
+        """The tokens of all hypotheses, once each."""
         return self.statistics().cache_tokens
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
@@ -123,8 +135,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
         results = []
         for row, parent in zip(rows, parents, strict=True):
             results.append(self._row(row, parent, stop))
-        hypotheses = [self._forest.add(row, parent, heads)
-                      for row, parent, (heads, _) in zip(rows, parents, results, strict=True)]
+        hypotheses = [self._forest.add(row, parent, own)
+                      for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
         return np.array(hypotheses), np.concatenate([logits for _, logits in results])
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
@@ -146,14 +158,19 @@ class ReferenceDecoder(Requests[list[Heads]]):
         self._tokens(self._vectors, row, past=0, state=state, stop=stop)
         return np.stack([state.weights[head] for head in heads])
 
-    def _cut_rows(self, node: Node[list[Heads]], length: int) -> list[Heads]:
-        layers = zip(*(each.rows for each in path(node)), strict=True)
-        return [(_first(length, [k for k, _ in layer]), _first(length, [v for _, v in layer])) for layer in layers]
+    def _cut_rows(self, node: Node[Rows], length: int) -> Rows:
+        rows: Rows = []
+        for part, count in [each for one in path(node) for each in one.rows]:
+            if length > 0:
+                rows.append((part, min(count, length)))
+            length -= count
+        return rows
 
-    def _row(self, row: Row, parent: Node[list[Heads]] | None, stop: Stop) -> tuple[list[Heads], np.ndarray]:
+    def _row(self, row: Row, parent: Node[Rows] | None, stop: Stop) -> tuple[Rows, np.ndarray]:
         """Return the row's keys and values of each layer, and the logits [scored, V]."""
-        state = _Pass([node.rows for node in path(parent)], [])
-        return state.added, self._tokens(self._program, row, parent.length if parent else 0, state, stop)[0]
+        state = _Pass([each for node in path(parent) for each in node.rows], [])
+        logits = self._tokens(self._program, row, parent.length if parent else 0, state, stop)[0]
+        return [(_Part(state.added), len(row.tokens))], logits
 
     def _tokens(self, program: Program, row: Row, past: int, state: _Pass, stop: Stop) -> np.ndarray:
         """Return the result of a program for the row's tokens, and fill the state."""
@@ -169,8 +186,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
         if operation.keys == "cache":
             layer = len(state.added)        # layers come one after the other
             state.added.append((cached(k, self._cache_precision), cached(v, self._cache_precision)))
-            k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.added[layer][i]], axis=2)
-                    for i in range(2))
+            k, v = (np.concatenate([*(part.layers[layer][i][:, :, :count] for part, count in state.before),
+                                    state.added[layer][i]], axis=2) for i in range(2))
         call = execution.attention_call(q, k, v, operation, past)
         if operation.keys == "cross":
             state.weights |= {head: attention_weights(call, b=0, h=head[1]) for head in state.heads
@@ -202,8 +219,3 @@ class ReferenceDecoder(Requests[list[Heads]]):
                 case _:
                     execution.run([operation], buffers)
         return arrays
-
-
-def _first(length: int, parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the first tokens of keys or values that follow each other, as an array of its own."""
-    return np.concatenate(parts, axis=2)[:, :, :length].copy()

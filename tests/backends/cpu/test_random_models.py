@@ -15,8 +15,10 @@ from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs.observe import Observed
 
+from ...tools.batches import make_batch
+from ...tools.decoders import make_weights
 from ...tools.plans import EVERY_PRODUCT, rounds_queries
-from ...tools.random_models import LENGTHS, configs, make_batch, make_weights
+from ...tools.random_models import LENGTHS, configs
 from ...tools.rounded import rounded_plan
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")

@@ -183,37 +183,34 @@ def test_a_child_that_a_handler_forks_inside_a_pass_gets_an_error():
 
 
 def test_a_call_that_waits_for_the_threads_of_another_plan_looks():
-    threads, small = 2, make_batch(SMALL, [3, 120])
-    first, second = (make_plan(SMALL, WEIGHTS, threads, max_tokens=8192) for _ in range(2))
-    expected, over, passes = second.forward(small), [], []
+    small = make_batch(SMALL, [3, 120])
+    first, second = (make_plan(SMALL, WEIGHTS, 2, max_tokens=8192) for _ in range(2))
+    expected, holds, over = second.forward(small), threading.Event(), threading.Event()
 
-    def compute():
-        while not over:
-            first.forward(BATCH)
-            passes.append(True)
-
-    thread = threading.Thread(target=compute)
-    thread.start()
-
-    class Soon(Stop):
-        """A stop that comes at the second look of a call that has the turn of its plan, and has not begun its pass."""
-
-        looks = 0
+    class Holding(Stop):
+        """A stop whose look keeps the threads, for at most ten seconds."""
 
         def check(self):
-            self.looks += second._turn.held
-            if self.looks > 1:
+            if first._turn.held and not over.is_set():
+                holds.set()
+                over.wait(10)
+                over.set()
+
+    class Soon(Stop):
+        """A stop that comes at a look of a call that has the turn of its plan, and waits for the threads."""
+
+        def check(self):
+            if second._turn.held and not over.is_set():
                 raise TimedOut
 
-    def call_beside_five_passes():
-        while len(passes) < 5:
-            second.forward(small, Soon())
-
+    thread = threading.Thread(target=first.forward, args=(BATCH, Holding()))
+    thread.start()
+    assert holds.wait(60)
     try:
         with pytest.raises(TimedOut):
-            call_beside_five_passes()
+            second.forward(small, Soon())
     finally:
-        over.append(True)
+        over.set()
         thread.join()
     assert np.array_equal(second.forward(small), expected)
 

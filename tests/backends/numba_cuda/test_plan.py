@@ -31,10 +31,11 @@ from engine.model.run_config import RunConfig
 from engine.programs import program_of
 from engine.programs.operations import Linear
 from engine.programs.program import Program
-from engine.weights.parameters import expected_shapes
 
-from ...families.cases import CASES, TYPES
+from ...families.cases import CASES
+from ...tools.batches import make_batch
 from ...tools.cuda_emulator import EmulationError
+from ...tools.decoders import make_weights
 from ...tools.emulated_device import EmulatedDevice
 from ...tools.encoders import engine_of
 from ...tools.paths import ENCODERS
@@ -46,23 +47,6 @@ SMALL = ModelConfig("test", hidden_size=32, num_layers=1, num_heads=1, head_widt
                     max_positions=20, token_types=2)
 BARE = ModelConfig("test", hidden_size=8, num_layers=1, num_heads=1, head_width=5, ffn_size=12, embedding_norm=False,
                    activation="relu")
-
-
-def make_weights(config):
-    rng = np.random.default_rng(0)
-    return {name: rng.standard_normal(shape, np.float32) * np.float32(0.3) + np.float32(name.endswith("norm.weight"))
-            for name, shape in expected_shapes(config).items()}
-
-
-def make_batch(config, lengths, embeds=False):
-    rng = np.random.default_rng(sum(lengths))
-    N = sum(lengths)
-    return Batch(
-        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        input_ids=None if embeds else rng.integers(0, config.vocab_size, N, np.int32),
-        inputs_embeds=rng.standard_normal((N, config.hidden_size), np.float32) if embeds else None,
-        position_ids=np.concatenate([[], *map(np.arange, lengths)]).astype(np.int32) + config.position_offset,
-        token_type_ids=rng.integers(0, max(1, config.token_types), N, np.int32))
 
 
 def make_plan(config, precision="float32", max_tokens=16, capability=(8, 0)):
@@ -114,7 +98,7 @@ def test_neighbours_do_not_matter():
 def test_groups_share_the_memory_and_keep_apart():
     """Three groups use two slots; the last group has the shape of the first and replays its launches."""
     plan = make_plan(BARE, max_tokens=3)
-    batch = make_batch(BARE, [3, 0, 2, 1, 1], embeds=True)
+    batch = make_batch(BARE, [3, 0, 2, 1, 1])
     out = plan.forward(batch)
     assert relative(out, exact(BARE, batch)) <= 1e-5
     some = Batch(batch.cu_seqlens[:5], None, batch.inputs_embeds[:6], batch.position_ids[:6], batch.token_type_ids[:6])
@@ -145,7 +129,7 @@ def test_encode_pools_on_the_device(monkeypatch):
 def test_no_tokens():
     plan = make_plan(BARE)
     for lengths in ([], [0, 0]):
-        batch = make_batch(BARE, lengths, embeds=True)
+        batch = make_batch(BARE, lengths)
         assert plan.forward(batch).shape == (0, 8)
         assert plan.forward_on_device(batch).shape == (0, 8)
         assert np.array_equal(plan.pool(batch, ["cls", "max"]), np.zeros((len(lengths), 16)))
@@ -154,9 +138,9 @@ def test_no_tokens():
 def test_what_is_refused():
     plan = make_plan(BARE, max_tokens=5)
     with pytest.raises(InputError, match="6 tokens exceeds max_batch_tokens=5"):
-        plan.forward(make_batch(BARE, [6], embeds=True))
+        plan.forward(make_batch(BARE, [6]))
     with pytest.raises(InputError, match="modes must be some of cls, mean"):
-        plan.pool(make_batch(BARE, [2], embeds=True), ["cls", "median"])
+        plan.pool(make_batch(BARE, [2]), ["cls", "median"])
     with pytest.raises(UnsupportedError, match=r"width 32, 64, 96, 128, .* of 5; .* multiples of 8, .* has 5, 12;"):
         make_plan(BARE, "bfloat16")
     with pytest.raises(UnsupportedError, match="does not run Linear with gate=True; cython, numba"):
@@ -190,7 +174,6 @@ def test_activations():
     assert listed - {None} <= set(EPILOGUES) & set(NAMES)
 
 
-STEMMED = {name for name, kind in TYPES.items() if kind.stem}
 RUN = [name for case in CASES if case.cuda is None for name in case.types]
 GOLDEN_CONFIGS = {name: json.loads((ENCODERS / name / "config.json").read_text(encoding="utf-8"))
                   for case in CASES for name in case.golden}
@@ -219,7 +202,7 @@ def test_families(family):
                "encoder_ffn_dim": 20}
     config = FAMILIES[family].read_encoder(values | {"text_config": values}).config
     assert config.hidden_size == D
-    batch = make_batch(config, [2, 1], embeds=family in STEMMED)
+    batch = make_batch(config, [2, 1])
     assert relative(make_plan(config).forward(batch), exact(config, batch)) <= 1e-5
 
 

@@ -1,4 +1,4 @@
-"""Add and normalise the embeddings of packed tokens in one pass: one warp for each token, as in norm.py.
+"""Add and normalise the embeddings of packed tokens in one pass: one warp for each token.
 
 The kernel reads a float32 row of each table and writes the result twice, as float32 and as bfloat16; memory bandwidth
 limits it. It gathers whole rows of a table: runs of 3 KB at D = 768.

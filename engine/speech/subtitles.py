@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from ..speech.segments import Segment, Transcript, Word
+from .segments import Segment, Transcript, Word
 
 
 def text_lines(name: str | None, transcript: Transcript, words: bool) -> Iterator[str]:

@@ -1,0 +1,480 @@
+"""`SpeechService`: a model of speech that transcribes the recordings of many requests. It knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import positive_int
+from ..base.errors import Cancelled, EngineError, InputError, Overloaded, UnsupportedError, WeightsError
+from ..base.install import require_speech
+from ..generation.step_queue import SHARED, StepQueue
+from ..generation.tickets import DecoderTicket
+from ..generation.works import DecoderWork
+from ..interface.transcriber import Transcriber
+from ..methods.transcribe import TRANSCRIBE
+from ..speech import Transcribing
+from ..speech.audio_files import decoded
+from ..speech.samples import MAX_SECONDS, RATE, check_samples
+from ..speech.segments import Transcript
+from ..speech.spectrogram import SECONDS
+from ..speech.windows import Note, Recording
+from .admission import Admission
+from .multipart import Upload, temporary, write
+from .refusals import Refusal
+from .requests import Answer, Pending, RequestCounts, RequestService, Times
+from .settings import MAX_HELD, Limit
+from .workers import Steps
+
+_WINDOW_BYTES = 2**23
+"""About how many bytes the features of a window, its vectors and what is written of it take."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What was heard of a recording."""
+
+    transcript: Transcript
+    notes: list[Note]
+    """One for each segment."""
+    seconds: float
+    """The length of the recording."""
+
+    @property
+    def text(self) -> str:
+        """The text, without spaces around it."""
+        return self.transcript.text.strip()
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes it takes, with what is written of it."""
+        segments = self.transcript.segments
+        return 512 * (1 + len(segments) + sum(len(one.words) for one in segments)) + 8 * len(self.transcript.text)
+
+
+class Hearing:
+    """A recording that is being heard: the next work of it for the model, and what was heard so far."""
+
+    def __init__(self, request: Pending, samples: np.ndarray, wanted: Transcribing, transcription: Any):
+        self.request, self.seconds = request, len(samples) / RATE
+        self.owner: Hashable = request.key or request       # without keys each request has its share
+        self.stream = TranscriptStream()
+        self.begun = time.monotonic()
+        self.work: DecoderWork | None = None
+        """The next work, while it waits for its turn."""
+        self.window_ended = False
+        """Whether the next work begins another window."""
+        self._texts: dict[int, Any] = {}
+        self._given = 0     # the segments that the stream has
+        self._ticket: DecoderTicket | None = None       # of the work that the model computes
+        self._closed = False
+        self._lock = threading.Lock()
+        self.recording: Recording | None = None
+        if transcription.in_windows(len(samples), wanted):
+            self.recording = transcription.recording(0, samples, wanted.language, stop=None)
+            self._task = transcription.windows_task(self.recording, wanted, self._end_window)
+        else:
+            self._task = transcription.short_task(self._texts, 0, samples, wanted)
+
+    @property
+    def left(self) -> int:
+        """About how many windows are left."""
+        return 1 if self.recording is None else max(1, math.ceil(
+            (self.recording.frames - self.recording.seek) / (100 * SECONDS)))
+
+    def next(self, result: Any = None) -> DecoderWork | None:
+        """Return the next work, after the result of the last one; None at the end, and once it is closed."""
+        with self._lock:
+            try:
+                return self._task.send(result)
+            except StopIteration:
+                return None
+
+    def ask(self, submit: Callable[[DecoderWork], DecoderTicket]) -> DecoderTicket | None:
+        """Submit the next work, and return its ticket; None once it is closed."""
+        with self._lock:
+            work, self.work = self.work, None
+            self._ticket = None if self._closed or work is None else submit(work)
+            return self._ticket
+
+    def answered(self) -> None:
+        """Note that the work has ended."""
+        with self._lock:
+            self._ticket = None
+            if self._closed:
+                self._task.close()
+
+    def close(self) -> None:
+        """Give up what the model keeps of a window, as soon as no step reads it."""
+        with self._lock:
+            self._closed, ticket = True, self._ticket
+            if ticket is None:
+                self._task.close()
+        if ticket is not None:      # without the lock, which `answered` takes when the work ends at once
+            ticket.cancel()
+
+    def _end_window(self, seconds: float) -> None:
+        assert self.recording is not None
+        self.window_ended = True
+        new = self.recording.segments[self._given :]
+        self._given += len(new)
+        self.stream.add("".join(segment.text for segment in new))
+
+    def heard(self) -> Heard:
+        """Return what was heard, at the end."""
+        if self.recording is not None:
+            return Heard(self.recording.transcript(), self.recording.notes, self.seconds)
+        text = self._texts[0]
+        self.stream.add(text)
+        return Heard(Transcript(text, ""), [], self.seconds)
+
+
+class TranscriptStream:
+    """The text of a recording, piece by piece. Workers add pieces, and an event loop takes them."""
+
+    new_tokens = 0
+    """How many tokens were taken; nobody counts those of a recording."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str | Heard] = []
+        self._error: BaseException | None = None
+        self._begun, self._held = False, ""     # spaces around the text belong to no piece
+        self._news: Future[None] = Future()
+        self._lock = threading.Lock()
+        self.ended = False
+        """Whether all pieces were taken."""
+        self.cancel: Callable[[], object] = lambda: None
+        """Ends the request."""
+
+    def add(self, text: str) -> None:
+        """Add a piece of text, of which nothing is taken but what has letters behind it."""
+        text = self._held + text
+        if not self._begun:
+            text = text.lstrip()
+        piece = text.rstrip()
+        self._held = text[len(piece) :]
+        self._begun = self._begun or bool(piece)
+        if piece:
+            self._put(piece)
+
+    def end(self, result: Heard | BaseException) -> None:
+        """Add the end: the result, or the error."""
+        if isinstance(result, Heard):
+            self._put(result)
+            return
+        with self._lock:
+            self._error = result
+        self._ring()
+
+    def news(self) -> Future[None]:
+        """Return a future that is done as soon as there is something to take."""
+        with self._lock:
+            self._news = Future()
+            there = bool(self._pieces) or self._error is not None
+        if there:
+            self._ring()
+        return self._news
+
+    def take(self) -> list[str | Heard]:
+        """Return the pieces that are there, the result behind the last one; raises the error of the request."""
+        with self._lock:
+            pieces, self._pieces = self._pieces, []
+        if not pieces and self._error is not None:
+            self.ended = True
+            raise self._error
+        self.ended = bool(pieces) and isinstance(pieces[-1], Heard)
+        return pieces
+
+    def _put(self, piece: str | Heard) -> None:
+        with self._lock:
+            self._pieces.append(piece)
+        self._ring()
+
+    def _ring(self) -> None:
+        with suppress(InvalidStateError):       # somebody has rung it, or nobody waits any more
+            self._news.set_result(None)
+
+
+class HearingTurns:
+    """Which recordings the model hears, a window of each at a time, because the keys of each window take much memory.
+
+    The next recording is one of the owner whose last turn is the longest ago, and of an owner's recordings the one that
+    has waited for the longest time.
+    """
+
+    def __init__(self, most: int, go: Callable[[Hearing], object]):
+        """most: the most recordings that are heard at a time. go: starts a window of one."""
+        self._most, self._go = most, go
+        self._lines: dict[Hashable, deque[Hearing]] = {}        # the recordings that wait, of each owner
+        self._latest: dict[Hashable, int] = {}      # the number of the last turn of each owner who has any recordings
+        self._numbers = count()
+        self._heard: dict[Hearing, float] = {}      # when the window of each began
+        self._costs: deque[float] = deque(maxlen=100)
+        self._lock = threading.Lock()
+
+    @property
+    def cost(self) -> float:
+        """The seconds of the model for a window, in the mean; 0 before the first one."""
+        costs = [*self._costs]
+        return sum(costs) / len(costs) if costs else 0.0
+
+    def before_first(self, owner: Hashable) -> int:
+        """Return how many windows end before that of a new recording begins."""
+        with self._lock:
+            if len(self._heard) < self._most:
+                return 0
+            own = len(self._lines.get(owner, ()))
+            return own + 1 + sum(min(len(line), own + 1) for other, line in self._lines.items() if other != owner)
+
+    def before_last(self, windows: int) -> int:
+        """Return how many windows of others come before the last one of a recording with so many."""
+        with self._lock:
+            others = [*self._heard, *(one for line in self._lines.values() for one in line)]
+        return sum(min(one.left, windows) for one in others)
+
+    def enter(self, hearing: Hearing) -> None:
+        """Let a recording have its next window when it is its turn."""
+        with self._lock:
+            self._lines.setdefault(hearing.owner, deque()).append(hearing)
+        self._start()
+
+    def leave(self, hearing: Hearing, ended: bool = False) -> None:
+        """Give the place of a recording to another one; nothing for one that has left. ended: a window has ended."""
+        owner = hearing.owner
+        with self._lock:
+            begun, line = self._heard.pop(hearing, None), self._lines.get(owner, deque())
+            if begun is None and hearing in line:
+                line.remove(hearing)
+                if not line:
+                    del self._lines[owner]
+            elif begun is not None and ended:
+                self._costs.append((time.monotonic() - begun) / (len(self._heard) + 1))
+            if owner not in self._lines and all(one.owner != owner for one in self._heard):
+                self._latest.pop(owner, None)
+        self._start()
+
+    def _start(self) -> None:
+        while True:
+            with self._lock:
+                if len(self._heard) >= self._most or not self._lines:
+                    return
+                owner = min(self._lines, key=lambda one: self._latest.get(one, -1))
+                hearing = self._lines[owner].popleft()
+                if not self._lines[owner]:
+                    del self._lines[owner]
+                self._latest[owner], self._heard[hearing] = next(self._numbers), time.monotonic()
+            self._go(hearing)
+
+
+class SpeechService(RequestService):
+    """A model of speech that transcribes the recordings of many requests; it knows nothing of HTTP.
+
+    Each window of 30 s is a few works of the queue of the model, which computes it together with windows of others, so
+    a long recording delays nobody by more than a window. Each request gets what `Transcriber` gives for it alone. The
+    arguments of `submit` besides those that all services have:
+
+    task: "transcribe".
+    inputs: an `Upload`, which has a file of audio.
+    options: those of `Transcriber.transcribe`. The value of an `Answer` is what was `Heard`, or a `TranscriptStream`.
+    """
+
+    kind = "transcribe"
+    _queue: StepQueue
+
+    def __init__(self, model: Transcriber, *, max_wait: float = 2.0, max_bytes: int = MAX_HELD,
+                 max_seconds: float = MAX_SECONDS, beside: RequestService | None = None):
+        """Start the thread of a model, and let it hear a window.
+
+        max_wait: a request is refused if its first window would have to wait longer, in seconds. max_bytes: the most
+        memory of all requests that are open, the keys of windows not counted. max_seconds: the longest recording.
+        beside: a service whose threads and memory this one shares.
+        """
+        require_speech("soundfile", "reading an audio file")
+        self.model, self.max_seconds = model, max_seconds
+        super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
+        self._queue = model.prepared.queue
+        self._take_turns()
+        self._hearings = HearingTurns(model.transcription.together(model.generation), self._go)
+        self._admission = Admission(max_wait, lambda: 1.0 if self._hearings.cost else 0.0)
+        self._queue.start(self)
+        try:
+            model.transcribe(np.zeros(RATE, np.float32), max_new_tokens=1)
+        except BaseException:
+            self.close(drain=False)
+            raise
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        return frozenset({TRANSCRIBE.name})
+
+    @property
+    def longest(self) -> int | None:
+        """None: it reads no texts."""
+        return None
+
+    @property
+    def backlog(self) -> float:
+        """None: somebody waits for the next window of each recording."""
+        return 0.0
+
+    def _check_first(self, key: str) -> None:
+        wait = self._hearings.before_first(key) * self._hearings.cost
+        self._admission.check_wait(wait, lambda: wait)
+
+    def _is_long(self, task: str, inputs: Any, size: int) -> bool:
+        return True
+
+    def _end(self) -> None:
+        self._queue.stop(self)
+
+    def _prepare(self, request: Pending) -> Steps:
+        """Read a recording in steps, and make its first work."""
+        if request.task not in self.tasks:
+            raise InputError(f"there is no task {request.task}; the model serves {', '.join(self.tasks)}")
+        options = TRANSCRIBE.read_options(request.options)
+        wanted = TRANSCRIBE.prepare(self.model, [], options, request.stop).wanted
+        begun = time.monotonic()
+        samples = yield from self._samples(request)
+        hearing = Hearing(request, samples, wanted, self.model.transcription)
+        features = None if hearing.recording is None else hearing.recording.features
+        request.room.hold(request.base + _WINDOW_BYTES + (0 if features is None else features.bytes))
+        if features is not None:
+            yield from features.first_pass()
+        hearing.work = hearing.next()
+        request.inputs, request.tokenize = None, time.monotonic() - begun
+        return hearing
+
+    def _samples(self, request: Pending) -> Generator[None, None, np.ndarray]:
+        """Return the samples of a recording, which lie on disk; raises `Refusal` and `Limit`."""
+        upload: Upload = request.inputs
+        length = 0
+        with upload.take() as file, temporary() as copy:
+            try:
+                for block in decoded(file, "file", math.inf, request.stop):
+                    length += len(block)
+                    if length > self.max_seconds * RATE:
+                        raise Limit(f"the recording has more than {self.max_seconds:,g} s; cut it where nobody speaks, "
+                                    "and send its parts")
+                    upload.room.hold(upload.size + block.itemsize * length)
+                    write(copy, block.tobytes())
+                    yield
+            except WeightsError as error:
+                raise Refusal("wrong", str(error), "file") from None
+            except UnsupportedError as error:
+                raise Refusal("type", str(error), "file") from None
+            if not length:
+                raise Refusal("empty", "file: the recording has no samples; send one that has some", "file")
+            copy.flush()
+            data = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)
+        upload.room.hold(len(data))
+        return check_samples(np.frombuffer(data, np.float32))
+
+    def _admit(self, request: Pending, hearing: Hearing) -> None:
+        """Let a recording wait for its first window, unless it would wait too long."""
+        turns, cost = self._hearings, self._hearings.cost
+        try:
+            with self._lock:
+                if request.settled:
+                    return
+                wait = turns.before_first(hearing.owner) * cost
+                before = turns.before_last(hearing.left) * cost
+                self._admission.check_wait(wait, lambda: wait)
+                self._admission.check_end(lambda: before, before, hearing.left * cost,
+                                          request.deadline - time.monotonic())
+                request.prepared = hearing
+        except Overloaded as error:
+            self._settle(request, error)
+            return
+        hearing.stream.cancel = partial(self._cancel, request)
+        if request.streams:
+            self._give(request, Answer(hearing.stream, [], [], Times(request.tokenize)))
+        if hearing.work is None:        # it is too short for a window
+            self._finish(request, hearing)
+        else:
+            turns.enter(hearing)
+
+    def _go(self, hearing: Hearing) -> None:
+        """Let the model compute the next work of a recording."""
+        request = hearing.request
+        if request.settled:
+            self._hearings.leave(hearing)
+            return
+        if hearing.work is None:
+            self._finish(request, hearing)
+            return
+        deadline = 0.0 if request.deadline == math.inf else request.deadline
+        try:
+            ticket = hearing.ask(lambda work: self._queue.submit(work, owner=hearing.owner, deadline=deadline,
+                                                                 pace=SHARED))
+        except EngineError as error:        # the queue has ended
+            self._settle(request, error)
+            return
+        if ticket is not None:
+            ticket.add_done_callback(partial(self._ended, hearing))
+
+    def _ended(self, hearing: Hearing, ticket: DecoderTicket) -> None:
+        """Let the workers make the next work of what the model has computed."""
+        hearing.answered()
+        if ticket.error is not None:
+            self._settle(hearing.request, ticket.error)
+        else:
+            self._hand_over(hearing.request, lambda: hearing.next(ticket.result()), self._go_on, long=False)
+
+    def _go_on(self, request: Pending, work: DecoderWork | None) -> None:
+        hearing: Hearing = request.prepared
+        hearing.work = work
+        if hearing.window_ended and work is not None:
+            hearing.window_ended = False
+            self._hearings.leave(hearing, ended=True)
+            self._hearings.enter(hearing)
+        else:
+            self._go(hearing)
+
+    def _finish(self, request: Pending, hearing: Hearing) -> None:
+        """Give a recording its answer."""
+        self._hearings.leave(hearing, ended=True)
+        heard = hearing.heard()
+        hearing.stream.end(heard)
+        times = Times(request.tokenize, 0.0, time.monotonic() - hearing.begun)
+        self._settle(request, Answer(heard, [], [], times, heard.bytes))
+
+    def _settle(self, request: Pending, result: Answer | BaseException) -> None:
+        super()._settle(request, result)
+        if isinstance(result, BaseException):
+            self._drop(request, result)
+
+    def _cancel(self, request: Pending) -> None:
+        super()._cancel(request)
+        self._drop(request, Cancelled())
+
+    def _drop(self, request: Pending, error: BaseException) -> None:
+        """Let go of what is kept for a recording that nobody hears any more."""
+        if request.prepared is not None:
+            self._hearings.leave(request.prepared)
+            request.prepared.close()
+            request.prepared.stream.end(error)
+
+    def statistics(self) -> SpeechStatistics:
+        """Return what waits, what was done, and how fast."""
+        with self._lock:
+            return SpeechStatistics(**self._counts(), seconds_of_window=self._hearings.cost)
+
+
+@dataclass
+class SpeechStatistics(RequestCounts):
+    """What a service has done. Counters grow from the start; gauges say what is there now."""
+
+    seconds_of_window: float = 0.0
+    """Gauge: the seconds of the model for a window, in the mean of the last hundred."""

@@ -1,0 +1,160 @@
+"""The routes of vLLM and llama-server for tokens and for the templates of chats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..base.errors import UnsupportedError, located
+from ..chat.template_options import TemplateOptions
+from ..text.tokenizer import NO_TOKENIZER, Tokenizer
+from .forms import Asked, Kind, Route, Wanted
+from .refusals import OPENAI, Refusal
+from .requests import Answer, RequestService
+from .settings import MAX_DECODED, MAX_TOKENIZED
+from .text_fields import CHAT, form_of, known_fields
+from .text_routes import check_messages, template_options
+from .text_service import TextService
+
+_TOKEN = 160
+"""About how many bytes of memory a token of an answer takes, with its text."""
+
+
+class PromptForm(msgspec.Struct, kw_only=True):
+    """A request to /tokenize as vLLM has it."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = None
+
+
+class ContentForm(msgspec.Struct, kw_only=True):
+    """A request to /tokenize as llama-server has it."""
+
+    model: str | None = None
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class TokensForm(msgspec.Struct, kw_only=True):
+    """A request to /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+class ServiceKind(Kind):
+    """The requests of a route that asks no model anything, but needs what its service knows."""
+
+    def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
+        if self.form is ChatTokensForm:
+            if not isinstance(service, TextService):
+                raise Refusal("unsupported", f"{path} needs a model that writes texts, and {service.serves}")
+            fields = known_fields(fields, CHAT)[0]
+        work: Wanted = self.work(self.read(fields), service)
+        return work
+
+
+def tokenize_prompt(form: PromptForm, service: RequestService) -> Wanted:
+    """Return the work for the ids of a text in vLLM's form."""
+    _check_length("prompt", form.prompt)
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        tokenizer = _tokenizer(service)
+        ids = tokenizer.encode(form.prompt, add_special_tokens=form.add_special_tokens)
+        return _ids(service, ids, bool(form.return_token_strs))
+
+    return Wanted("", [form.prompt], body, single=True, bytes=_TOKEN * len(form.prompt))
+
+
+def tokenize_content(form: ContentForm, service: RequestService) -> Wanted:
+    """Return the work for the ids of a text in llama-server's form."""
+    _check_length("content", form.content)
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        tokenizer = _tokenizer(service)
+        if form.parse_special:
+            ids = tokenizer.encode(form.content, add_special_tokens=form.add_special)
+        else:
+            ids = tokenizer.encode_plain(form.content)
+        if not form.with_pieces:
+            return {"tokens": ids}
+        return {"tokens": [{"id": one, "piece": _piece(tokenizer.token_bytes(one))} for one in ids]}
+
+    return Wanted("", [form.content], body, single=True, bytes=_TOKEN * len(form.content))
+
+
+def _piece(data: bytes) -> Any:
+    """Return the bytes of a token as a text, or as numbers where they are none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return [*data]
+
+
+def tokenize_messages(form: Any, service: TextService) -> Wanted:
+    """Return the work for the ids of a conversation in vLLM's form."""
+    check_messages(form, service)
+    options = TemplateOptions(**template_options(form))
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        with located("messages"):
+            return _ids(service, service.model.chat_prompts.ids(form.messages, options), False)
+
+    return Wanted("", [], body, single=True)
+
+
+def apply_template(form: Any, service: TextService) -> Wanted:
+    """Return the work for the prompt of a conversation in llama-server's form."""
+    check_messages(form, service)
+    options = TemplateOptions(**template_options(form))
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        with located("messages"):
+            return {"prompt": service.model.chat_prompts.text(form.messages, options)}
+
+    return Wanted("", [], body, single=True)
+
+
+def detokenize(form: TokensForm, service: RequestService) -> Wanted:
+    """Return the work for the text of ids, under the names of vLLM and of llama-server."""
+    if len(form.tokens) > MAX_DECODED:
+        raise Refusal("too_large", f"tokens has {len(form.tokens):,} ids, and at most {MAX_DECODED:,} are made a text "
+                      "in one request; send several", "tokens")
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        text = _tokenizer(service).decode(form.tokens, skip_special_tokens=False)
+        return {"prompt": text, "content": text}
+
+    return Wanted("", [form.tokens], body, single=True, bytes=_TOKEN * len(form.tokens))
+
+
+def _ids(service: RequestService, ids: list[int], strings: bool) -> dict[str, Any]:
+    tokens = {"token_strs": [_tokenizer(service).token(one) for one in ids]} if strings else {}
+    return {"count": len(ids), "max_model_len": service.longest, "tokens": ids} | tokens
+
+
+def _tokenizer(service: RequestService) -> Tokenizer:
+    if service.model.text is None:
+        raise UnsupportedError(NO_TOKENIZER)
+    tokenizer: Tokenizer = service.model.tokenizer
+    return tokenizer
+
+
+def _check_length(name: str, text: str) -> None:
+    if len(text) > MAX_TOKENIZED:
+        raise Refusal("too_large", f"{name} has {len(text):,} characters, and at most {MAX_TOKENIZED:,} are made "
+                      "tokens in one request; send several", name)
+
+
+ChatTokensForm = form_of("ChatTokensForm", CHAT)
+TOKENIZE = {"prompt": ServiceKind(OPENAI, PromptForm, tokenize_prompt),
+            "content": ServiceKind(OPENAI, ContentForm, tokenize_content),
+            "messages": ServiceKind(OPENAI, ChatTokensForm, tokenize_messages)}
+"""The forms of /tokenize by a field that each has."""
+ROUTES = (Route("/detokenize", ServiceKind(OPENAI, TokensForm, detokenize)),
+          Route("/apply-template", ServiceKind(OPENAI, ChatTokensForm, apply_template)))

@@ -1,0 +1,194 @@
+"""`TokenStream`: the new tokens of a request as pieces of text, as soon as they are there, for an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..generation.prepared import PreparedModel
+from ..generation.results import Echo, Generated, TokenLogprob
+from ..generation.tickets import DecoderTicket
+from ..methods.decoding import PreparedWorks
+
+MARKERS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>"),
+           ("<seed:think>", "</seed:think>"))
+"""What stands around the reasoning of models, in their templates and in their answers."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An answer, or a piece of one."""
+
+    text: str = ""
+    reasoning: str = ""
+    """What the model wrote between the markers of reasoning."""
+    logprobs: Sequence[TokenLogprob] = ()
+    """Of its tokens, if they were asked for."""
+    front: Written | None = None
+    """The prompt that stands in front, in a whole answer and in its first piece, if that was asked for."""
+    result: Generated | None = None
+    """The result, in a whole answer and in the last piece of one."""
+
+
+class Reasoning:
+    """Divides an answer, piece by piece, into the reasoning between two markers and the text behind it.
+
+    Line feeds beside the markers belong to neither, as templates add them again. A text without the first marker at its
+    start has no reasoning.
+    """
+
+    def __init__(self, markers: tuple[str, str], begun: bool):
+        """begun: whether the prompt ends with the first marker, so that the answer begins with reasoning."""
+        self._start, self._end = markers
+        self._held, self._part = "", 1 if begun else 0      # 0: the start; 1: reasoning; 2: behind it; 3: text
+        self._begins = True     # whether the part has no character yet
+
+    def add(self, text: str) -> tuple[str, str]:
+        """Return the reasoning and the text that are certain with the next piece."""
+        self._held += text
+        reasoning = content = ""
+        if self._part == 0:
+            begin = self._held.lstrip()
+            if begin.startswith(self._start):
+                self._part, self._held = 1, begin[len(self._start) :]
+            elif not self._start.startswith(begin):
+                self._part = 3
+        if self._part == 1:
+            reasoning = self._reasoning()
+        if self._part == 2:
+            self._held = self._held.lstrip("\n")
+            self._part = 3 if self._held else 2
+        if self._part == 3:
+            content, self._held = self._held, ""
+        return reasoning, content
+
+    def end(self) -> tuple[str, str]:
+        """Return the rest."""
+        rest, self._held = self._held, ""
+        return (rest.rstrip("\n"), "") if self._part == 1 else ("", rest if self._part == 0 else "")
+
+    def _reasoning(self) -> str:
+        """Return what is certain of the reasoning, and leave the rest held."""
+        if self._begins:
+            self._held = self._held.lstrip("\n")
+            self._begins = not self._held
+        before, marker, behind = self._held.partition(self._end)
+        if marker:
+            self._part, self._held = 2, behind
+            return before.rstrip("\n")
+        most = len(self._held)      # a part of the marker at the end, and line feeds before it, are not certain
+        size = next((n for n in range(min(most, len(self._end) - 1), 0, -1) if self._held.endswith(self._end[:n])), 0)
+        certain = self._held[: most - size].rstrip("\n")
+        self._held = self._held[len(certain) :]
+        return certain
+
+
+def front_of(model: PreparedModel, echo: Echo | None) -> Written | None:
+    """Return the prompt that stands in front of an answer."""
+    return None if echo is None else Written(model.text_of(echo) or "", "", [*map(model.named, echo.logprobs)])
+
+
+class _Choice:
+    """One answer of a request, of which the tokens come one by one."""
+
+    def __init__(self, model: PreparedModel, work: Any, sample: int, reasoning: Reasoning | None):
+        self._model, self._sample, self._reasoning = model, sample, reasoning
+        self._text, self._logprobs, self._echo = work.new_text(), work.logprobs, work.echo
+        self._place = 0
+
+    def add(self, token: int) -> Written:
+        """Return the piece that is certain with the next token."""
+        told = [self._model.named(self._logprobs[self._sample][self._place])] if self._logprobs else []
+        self._place += 1
+        text, reasoning = self._divided(self._text.add(token))
+        return Written(text, reasoning, told, self._front())
+
+    def end(self, result: Generated) -> Written:
+        """Return the last piece."""
+        text, reasoning = self._divided(self._text.end())
+        if self._reasoning is not None:
+            more, rest = self._reasoning.end()
+            text, reasoning = text + rest, reasoning + more
+        return Written(text, reasoning, (), self._front(), result)
+
+    def _front(self) -> Written | None:
+        """Return, once, the prompt that stands in front of the answer."""
+        echo, self._echo = self._echo, None
+        return front_of(self._model, echo)
+
+    def _divided(self, text: str) -> tuple[str, str]:
+        if self._reasoning is None:
+            return text, ""
+        reasoning, content = self._reasoning.add(text)
+        return content, reasoning
+
+
+class TokenStream:
+    """The answers of a request, piece by piece. One thread reads it; the thread of the queue says that there is news.
+    """
+
+    def __init__(self, model: PreparedModel, prepared: PreparedWorks, tickets: Sequence[DecoderTicket],
+                 reasoning: Callable[[int], Reasoning | None]):
+        """reasoning: returns, by the number of a work, what divides an answer; None for a text as it is."""
+        self._tickets, self._samples = tickets, prepared.samples
+        self._choices = [_Choice(model, work, sample, reasoning(i)) for i, work in enumerate(prepared.works)
+                         for sample in range(self._samples)]
+        self._seen = [0] * len(tickets)
+        self._ended = [False] * len(tickets)
+        self._asked = [False] * len(tickets)        # whether the queue will say that there is news of a work
+        self._news: Future[None] = Future()
+
+    @property
+    def new_tokens(self) -> int:
+        """How many tokens were taken."""
+        return sum(self._seen)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all pieces were given."""
+        return all(self._ended)
+
+    def news(self) -> Future[None]:
+        """Return a future that is done as soon as there is something to take."""
+        self._news = Future()
+        for i, ticket in enumerate(self._tickets):
+            if not self._asked[i] and not self._ended[i]:
+                self._asked[i] = True
+                ticket.call_at_news(self._seen[i], partial(self._ring, i))
+        return self._news
+
+    def _ring(self, i: int) -> None:
+        self._asked[i] = False
+        with suppress(InvalidStateError):       # somebody has rung it, or nobody waits any more
+            self._news.set_result(None)
+
+    def take(self) -> list[tuple[int, Written]]:
+        """Return the pieces that are there, each with the number of its answer.
+
+        Raises the error of the request, once there are no pieces before it.
+        """
+        pieces = []
+        for i, ticket in enumerate(self._tickets):
+            if self._ended[i]:
+                continue
+            done = ticket.done      # first: then no further token comes
+            tokens = ticket.tokens(self._seen[i])
+            self._seen[i] += len(tokens)
+            first = i * self._samples
+            for token in tokens:
+                number = first + token.sample
+                pieces.append((number, self._choices[number].add(token.id)))
+            if done and (ticket.error is None or not pieces):
+                self._ended[i] = True
+                for number, result in enumerate(ticket.result(), first):
+                    pieces.append((number, self._choices[number].end(result)))
+        return pieces
+
+    def cancel(self) -> None:
+        """End what is not done; its rows are free after the present step."""
+        for ticket in self._tickets:
+            ticket.cancel()

@@ -1,0 +1,177 @@
+"""The routes of OpenAI for speech: the fields of forms, the bodies of answers, and the events of streams."""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from ..base.errors import InputError
+from ..model.generation_config import GREEDY_BELOW
+from ..speech.languages import LANGUAGES
+from ..speech.subtitles import pieces, srt_lines, vtt_lines
+from ..speech.tokens import TASKS
+from .forms import Asked, Kind, Route, Wanted, read_form
+from .json_steps import JsonRows
+from .multipart import Upload
+from .refusals import OPENAI, Refusal
+from .requests import Answer, RequestService
+from .speech_service import Heard, SpeechService
+from .text_fields import TextField, checked, form_of, known_fields, refused
+from .text_routes import SEED, event, ignored
+
+FILE = "file"
+"""The field with the recording."""
+FORMATS = Literal["json", "text", "srt", "verbose_json", "vtt"]
+_NO_SPEAKERS = "the model does not tell speakers apart; leave it out"
+_NO_HINTS = "the model gets no text beside a recording; leave it out"
+TABLE: dict[str, TextField] = {
+    "model": TextField(str),
+    "language": TextField(str),
+    "response_format": TextField(FORMATS),
+    "temperature": TextField(float),
+    "timestamp_granularities": TextField(list[Literal["segment", "word"]]),
+    "stream": TextField(bool),
+    "seed": TextField(int),
+    "chunking_strategy": refused("a recording is always read in windows that end where segments end; leave it out",
+                                 "auto"),
+    "include": refused("log probabilities of tokens are not told here; verbose_json has those of segments", []),
+    **dict.fromkeys(("prompt", "keywords", "languages"), refused(_NO_HINTS, [])),
+    **dict.fromkeys(("known_speaker_names", "known_speaker_references"), refused(_NO_SPEAKERS, [])),
+}
+"""The fields of a request for speech beside its file."""
+_TIMED = {"srt": ("text/plain", srt_lines), "vtt": ("text/vtt", vtt_lines)}
+"""The type of each format of subtitles, and what makes its lines."""
+
+
+@dataclass(frozen=True)
+class SpeechKind(Kind):
+    """The requests of a route that transcribes recordings."""
+
+    task: str = TASKS[0]
+
+    def wanted(self, fields: Mapping[str, Any], service: RequestService, path: str) -> Wanted:
+        """Return the work for the fields of a request, which are the texts of a form and an `Upload`."""
+        if not isinstance(service, SpeechService):
+            raise Refusal("unsupported", f"{path} needs a model of speech, and {service.serves}")
+        given = dict(fields)
+        upload: Upload = given.pop(FILE)
+        known, others = known_fields(_values(given), TABLE)
+        form = read_form(known, self.form, strict=False)
+        wanted = self.work(form, service)
+        return replace(wanted, inputs=upload, headers=[*wanted.headers, *ignored(others)])
+
+
+def _values(given: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the values of fields: a list for a name that ends in [] or has one in the table, else one text.
+
+    An empty text is as good as leaving the field out. Raises `Refusal` for two values of a field that has one.
+    """
+    values: dict[str, Any] = {}
+    for name, texts in given.items():
+        plain, kept = name.removesuffix("[]"), [text for text in texts if text]
+        if not kept:
+            continue
+        if plain != name or (plain in TABLE and TABLE[plain].is_list):
+            values[plain] = [*values.get(plain, []), *kept]
+        elif len(kept) > 1:
+            raise Refusal("wrong", f"{plain} comes {len(kept)} times; give it once", plain)
+        else:
+            values[plain] = kept[0]
+    return values
+
+
+def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
+    """Return the work for the text of a recording."""
+    format, granularities = form.response_format or "json", form.timestamp_granularities or []
+    is_timed = format == "verbose_json" or format in _TIMED
+    if granularities and not is_timed:
+        raise Refusal("wrong", "timestamp_granularities needs response_format verbose_json, srt or vtt, which have "
+                      f"times, and not {format}", "timestamp_granularities")
+    if form.stream and format != "json":
+        raise Refusal("wrong", f"a stream has events with text, and not {format}; leave response_format or stream out",
+                      "response_format")
+    try:
+        service.model.transcription.tokens.spoken(form.language, task)
+    except InputError as error:
+        raise Refusal("wrong", str(error), "language" if form.language else None) from None
+    by_word = "word" in granularities
+    if by_word and not service.model.generation.alignment_heads:
+        raise Refusal("unsupported", "the settings of this model name no alignment_heads, which the times of words "
+                      "need", "timestamp_granularities")
+    temperature = 0.0 if form.temperature is None else checked("temperature", "temperature", form.temperature)
+    draws = temperature >= GREEDY_BELOW
+    seed = checked("seed", "seed", form.seed) if form.seed is not None else secrets.randbits(53) if draws else 0
+    options = {"language": form.language, "task": task, "timestamps": "word" if by_word else is_timed, "num_beams": 1}
+    if draws:
+        options |= {"do_sample": True, "temperature": temperature, "top_k": 0, "seed": seed}
+    else:
+        options["do_sample"] = False
+    writer = TranscriptWriter(task, format, granularities, temperature)
+    return Wanted("transcribe", None, writer.body, options=options, single=True, content_type=writer.content_type,
+                  events=writer if form.stream else None, headers=[(SEED, b"%d" % seed)])
+
+
+class TranscriptWriter:
+    """Writes the body of an answer, or the events of a stream."""
+
+    def __init__(self, task: str, format: str, granularities: Sequence[str], temperature: float):
+        self._task, self._format, self._temperature = task, format, temperature
+        self._granularities = granularities or ["segment"]
+        kind = _TIMED[format][0] if format in _TIMED else "text/plain" if format == "text" else None
+        self.content_type = Wanted.content_type if kind is None else f"{kind}; charset=utf-8"
+
+    def body(self, answer: Answer, asked: Asked) -> Any:
+        """Return the body of an answer."""
+        heard: Heard = answer.value
+        if self._format == "text":
+            return f"{heard.text}\n".encode()
+        if self._format in _TIMED:
+            lines: Iterable[str] = _TIMED[self._format][1](heard.transcript, "word" in self._granularities)
+            return "".join(f"{line}\n" for line in lines).encode()
+        usage = {"usage": {"type": "duration", "seconds": heard.seconds}}
+        if self._format == "json":
+            return {"text": heard.text} | usage
+        spoken = "en" if self._task == TASKS[1] else heard.transcript.language
+        found: dict[str, Any] = {"task": self._task, "language": LANGUAGES.get(spoken, spoken),
+                                 "duration": heard.seconds, "text": heard.text}
+        if "segment" in self._granularities:
+            found["segments"] = JsonRows(self._segments(heard))
+        if "word" in self._granularities:
+            found["words"] = JsonRows({"word": one.text.strip(), "start": one.start, "end": one.end}
+                                      for one in pieces(heard.transcript, True))
+        return found | usage
+
+    def _segments(self, heard: Heard) -> Iterator[dict[str, Any]]:
+        """Yield the segments as OpenAI's Whisper has them."""
+        for i, (one, note) in enumerate(zip(heard.transcript.segments, heard.notes, strict=True)):
+            data = one.text.encode()
+            yield {"id": i, "seek": note.seek, "start": one.start, "end": one.end, "text": one.text, "tokens": note.ids,
+                   "temperature": self._temperature, "avg_logprob": note.logprob,
+                   "compression_ratio": len(data) / len(zlib.compress(data)), "no_speech_prob": note.no_speech}
+
+    def begin(self, answer: Answer, asked: Asked) -> None:
+        """Begin a stream."""
+
+    def events(self, pieces: Sequence[str | Heard]) -> Iterator[bytes]:
+        """Yield the events of pieces."""
+        for piece in pieces:
+            if isinstance(piece, str):
+                yield event({"type": "transcript.text.delta", "delta": piece})
+            else:
+                yield event({"type": "transcript.text.done", "text": piece.text})
+
+    def end(self) -> bytes:
+        """Return nothing: the last event says that it is the last."""
+        return b""
+
+
+def _kind(task: str) -> SpeechKind:
+    return SpeechKind(OPENAI, form_of("SpeechForm", TABLE), partial(transcribe, task=task), ("transcribe",), task)
+
+
+ROUTES = tuple(Route(f"{start}/audio/{name}", _kind(task)) for name, task in zip(
+    ("transcriptions", "translations"), TASKS, strict=True) for start in ("/v1", ""))

@@ -1,0 +1,76 @@
+"""The reasoning of an answer, divided from its text at every place at which pieces may end; and news of a work."""
+
+import threading
+from concurrent.futures import wait
+
+import pytest
+
+from engine.base.errors import Cancelled
+from engine.server.text_service import TextService
+from engine.server.token_stream import MARKERS, Reasoning
+
+from ..tools.text_models import text_model
+from ..tools.threads import wait_for
+
+CASES = {
+    "none": ("Sun. <think> is a word.", False, ("", "Sun. <think> is a word.")),
+    "reasoning": ("<think>\nLook outside.\n\n</think>\n\nSun.\n", False, ("Look outside.", "Sun.\n")),
+    "spaces before": (" \n<think>a</think>b", False, ("a", "b")),
+    "begun by the prompt": ("Look.\n</think>\nSun.", True, ("Look.", "Sun.")),
+    "empty": ("\n\n</think>\n\n", True, ("", "")),
+    "no end": ("\nLook </thin\n", True, ("Look </thin", "")),
+    "no end of a marker": ("a\n</thi", True, ("a\n</thi", "")),
+    "half a marker": ("<thin", False, ("", "<thin")),
+    "two ends": ("a</think>b</think>", True, ("a", "b</think>")),
+    "line feeds inside": ("a\n\nb\n</think>\n c", True, ("a\n\nb", " c")),
+    "nothing": ("", False, ("", "")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reasoning_and_text_are_divided_whatever_the_pieces(name):
+    text, begun, expected = CASES[name]
+    for first in range(len(text) + 1):
+        for second in range(first, len(text) + 1):
+            one = Reasoning(MARKERS[0], begun)
+            parts = [one.add(piece) for piece in (text[:first], text[first:second], text[second:])] + [one.end()]
+            assert ("".join(a for a, _ in parts), "".join(b for _, b in parts)) == expected
+    letters = Reasoning(MARKERS[0], begun)
+    parts = [letters.add(letter) for letter in text] + [letters.end()]
+    assert ("".join(a for a, _ in parts), "".join(b for _, b in parts)) == expected
+
+
+def test_a_ticket_calls_at_news_once_and_at_once_where_there_is_some():
+    generator = text_model()
+    [method] = [generator.methods["generate"]]
+    prepared = method.prepare(generator, [[70, 71]], method.read_options({"max_new_tokens": 6, "ignore_eos": True}))
+    called, more = [], threading.Event()
+    prepared.queue.start(generator)
+    ticket = prepared.queue.submit(prepared.works[0])
+    ticket.call_at_news(0, lambda: called.append("first"))
+    ticket.call_at_news(5, lambda: (called.append("last"), more.set()))
+    assert more.wait(30)
+    ticket.wait()
+    assert called == ["first", "last"]
+    ticket.call_at_news(6, lambda: called.append("end"))
+    assert called == ["first", "last", "end"]
+    assert not ticket.entry.bells
+    prepared.queue.stop(generator)
+
+
+def test_a_stream_gives_what_came_before_an_error():
+    with TextService(text_model()) as service:
+        future = service.submit("generate", [[70, 71]], {"max_new_tokens": 280, "ignore_eos": True}, streams=True)
+        stream = future.result(30).value
+        wait([stream.news()], 30)
+        first = stream.take()
+        stream.cancel()
+        wait([stream.news()], 30)
+        while True:
+            try:
+                first += stream.take()
+            except Cancelled:
+                break
+        assert first
+        assert stream.ended
+        wait_for(lambda: service.statistics().cancelled == 1)
