@@ -227,13 +227,21 @@ ubsan: $(INSTALLED)  ## Run the tests of the compiled code under UndefinedBehavi
 	$(call SANITIZE,undefined,build/ubsan)
 	export UBSAN_OPTIONS=log_path=$(CURDIR)/build/ubsan/report; $(call TEST_SANITIZED,libubsan.so,build/ubsan)
 
-# Python itself cannot run under ThreadSanitizer, so a program in C calls the pool. It runs without the sanitizer too,
-# which would enlarge stacks that are too small.
+# A program in C calls the pool. It runs without the sanitizer too, which would enlarge stacks that are too small. Then
+# the threads of a step choose words, in Python, whose memory has to lie where the sanitizer expects it (setarch -R).
 HARNESS = gcc -std=gnu11 -O1 -g $1 -pthread -I$(NATIVE) tests/native/pool_harness.c $(NATIVE)/pool.c -o $2 && $2
-tsan:  ## Run the thread pool under ThreadSanitizer
+tsan: $(INSTALLED)  ## Run the thread pool, and the choice of words by several threads, under ThreadSanitizer
 	mkdir -p build
 	$(call HARNESS,,build/pool_harness)
 	$(call HARNESS,-fsanitize=thread,build/pool_harness_tsan)
+	ENGINE_BUILD_ISA=baseline ENGINE_BUILD_FLAGS="-O1 -fsanitize=thread" LDFLAGS="-fsanitize=thread" \
+		$(BIN)/python -Wignore setup.py -q build --build-base build/tsan --build-lib build/tsan/lib
+	rm -f build/tsan/report*
+	export TSAN_OPTIONS=log_path=$(CURDIR)/build/tsan/report:ignore_noninstrumented_modules=1; \
+		LD_PRELOAD=$$(gcc -print-file-name=libtsan.so) PYTHONPATH=$(CURDIR)/build/tsan/lib setarch -R \
+		$(BIN)/pytest --import-mode=append --engine-from build/tsan/lib tests/backends/kernels/test_chooser.py -k baseline \
+		|| { cat build/tsan/report*; exit 1; }; \
+		if cat build/tsan/report* 2>/dev/null; then exit 1; fi
 
 # tests/emulated/README.md says which Bochs and which kernel.
 BOCHS := bochs
