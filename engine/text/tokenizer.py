@@ -493,8 +493,8 @@ class Tokenizer:
         if len(ids) < 2 or ids[0] != ids[1]:
             return ""
         start = self.token(int(ids[0]))
-        [added] = self([""]).input_ids
-        return start if start and text.lstrip().startswith(start) and added[:1] == ids[:1] else ""
+        [added] = self([""]).input_ids      # none, if the tokenizer adds nothing
+        return start if start and text.lstrip().startswith(start) and np.array_equal(added[:1], ids[:1]) else ""
 
     if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
 

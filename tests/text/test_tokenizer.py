@@ -135,6 +135,17 @@ def test_tokenizers_not_installed(monkeypatch):
         Tokenizer(TextConfig(b"{}"), 64, 1)
 
 
+def test_a_text_that_begins_with_a_token_twice():
+    """The token of a text is no start token, where the tokenizer adds none or another one."""
+    plain = tokenizers.Tokenizer.from_str(tiny_text().tokenizer_json.decode())
+    plain.post_processor = tokenizers.processors.TemplateProcessing(single="$A", pair="$A $B:1")
+    for text in tiny_text(), TextConfig(plain.to_str().encode()):
+        tokenizer = Tokenizer(text, max_tokens=9, threads=1)
+        assert tokenizer.repeated_start("cat cat", *tokenizer(["cat cat"]).input_ids) == ""
+    tokenizer = Tokenizer(tiny_text(), max_tokens=9, threads=1)
+    assert tokenizer.repeated_start("[CLS] cat", *tokenizer(["[CLS] cat"]).input_ids) == "[CLS]"
+
+
 def test_prompt_length():
     assert Tokenizer(tiny_text(), 64, 1).prompt_length("query: ") == 3
 
