@@ -237,11 +237,13 @@ tsan: $(INSTALLED)  ## Run the thread pool, and the choice of words by several t
 	ENGINE_BUILD_ISA=baseline ENGINE_BUILD_FLAGS="-O1 -fsanitize=thread" LDFLAGS="-fsanitize=thread" \
 		$(BIN)/python -Wignore setup.py -q build --build-base build/tsan --build-lib build/tsan/lib
 	rm -f build/tsan/report*
-	export TSAN_OPTIONS=log_path=$(CURDIR)/build/tsan/report:ignore_noninstrumented_modules=1; \
+	if setarch -R true; then \
+		export TSAN_OPTIONS=log_path=$(CURDIR)/build/tsan/report:ignore_noninstrumented_modules=1; \
 		LD_PRELOAD=$$(gcc -print-file-name=libtsan.so) PYTHONPATH=$(CURDIR)/build/tsan/lib setarch -R \
-		$(BIN)/pytest --import-mode=append --engine-from build/tsan/lib tests/backends/kernels/test_chooser.py -k baseline \
-		|| { cat build/tsan/report*; exit 1; }; \
-		if cat build/tsan/report* 2>/dev/null; then exit 1; fi
+			$(BIN)/pytest --import-mode=append --engine-from build/tsan/lib tests/backends/kernels/test_chooser.py \
+			-k baseline || { cat build/tsan/report*; exit 1; }; \
+		if cat build/tsan/report* 2>/dev/null; then exit 1; fi; \
+	else echo "Some containers forbid setarch -R: the choice of words was not run under ThreadSanitizer."; fi
 
 # tests/emulated/README.md says which Bochs and which kernel.
 BOCHS := bochs
