@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from traceback import clear_frames
@@ -55,6 +55,11 @@ class Pending:
 
     def __post_init__(self) -> None:
         self.stop = Stop(0.0 if self.deadline == math.inf else self.deadline, LATE_REQUEST)
+
+    @property
+    def owner(self) -> Hashable:
+        """Whose share of a model that answers step by step it takes: without keys each request has its own."""
+        return self.key or self
 
     def end(self) -> None:
         """End what is done for it, once it is settled; the caller holds no lock."""
@@ -160,12 +165,21 @@ class RequestService(ABC):
         self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
         self._process = os.getpid()
 
-    def _take_turns(self) -> None:
-        """Let the queue of the model share the CPUs with that of another one in turns, if there is one."""
+    def _start(self, limit: int | None = None) -> None:
+        """Start the thread of the model, and warm it. limit: the most tokens of a batch.
+
+        The queue of the model shares the CPUs with that of another one in turns, if there is one.
+        """
         if self._beside is not None:
             for service in (self, self._beside):
                 if isinstance(service._queue.cpus, nullcontext):
                     service._queue.cpus = self._turns.turn()
+        self._queue.start(self, limit)
+        try:
+            self._warm()
+        except BaseException:
+            self.close(drain=False)
+            raise
 
     @property
     @abstractmethod
@@ -183,9 +197,16 @@ class RequestService(ABC):
         """The most tokens of a text, special tokens included; a longer one is cut or refused."""
 
     @property
-    @abstractmethod
     def backlog(self) -> float:
-        """The seconds for which the model has work, during which the event loop may rest."""
+        """The seconds for which the model has work, during which the event loop may rest.
+
+        None where somebody waits for each next step of the model.
+        """
+        return 0.0
+
+    @abstractmethod
+    def _warm(self) -> None:
+        """Let the model compute, so that its weights are in memory, and its first rates are measured."""
 
     @abstractmethod
     def statistics(self) -> Any:
@@ -206,10 +227,6 @@ class RequestService(ABC):
     @abstractmethod
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
         """Return whether a request is for the threads of long requests; the inputs have not been checked."""
-
-    @abstractmethod
-    def _end(self) -> None:
-        """End the threads of the model, after the last request."""
 
     def submit(self, task: str, inputs: Any, options: Mapping[str, Any] | None = None, *, key: str = "",
                deadline: float | None = None, room: Room | None = None, streams: bool = False) -> Result:
@@ -350,6 +367,10 @@ class RequestService(ABC):
         if self._owns_workers:
             self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
         self._end()
+
+    def _end(self) -> None:
+        """End the thread of the model, after the last request."""
+        self._queue.stop(self)
 
     def __enter__(self) -> Any:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Generator, Mapping
 from copy import deepcopy
@@ -73,15 +72,9 @@ class Service(RequestService):
         # A language model reads prompts in steps, in a queue of its own; the requests of a server wait in front of it.
         self._queue: ModelQueue = (model.queue if isinstance(model.queue, ModelQueue)
                                    else ModelQueue(model.max_batch_tokens))
-        self._take_turns()
-        self._queue.start(self, self.max_batch_tokens)
         self._counted = deepcopy(self._queue.counts)        # before the service
         self._admission = Admission(max_wait, lambda: self._queue.rate)
-        try:
-            self._warm()
-        except BaseException:
-            self.close(drain=False)
-            raise
+        self._start(self.max_batch_tokens)
 
     def _warm(self) -> None:
         """Compute a full batch twice: the first time brings the weights into memory, the second one is measured."""
@@ -148,9 +141,6 @@ class Service(RequestService):
         rows = inputs[1] if task == "rank" and isinstance(inputs, (tuple, list)) and len(inputs) == 2 else inputs
         return is_long(rows, size)
 
-    def _end(self) -> None:
-        self._queue.stop(self)
-
     def _prepare(self, request: Pending) -> Steps:
         """Make the work of a request in steps, each of which counts what the request takes."""
         steps = self._tokenized(request.task, request.inputs, request.options, request.stop)
@@ -187,8 +177,7 @@ class Service(RequestService):
                     return
                 if work.order:
                     self._check(request, work)
-                deadline = 0.0 if request.deadline == math.inf else request.deadline
-                ticket = self._queue.submit(work, owner=request.key, deadline=deadline)
+                ticket = self._queue.submit(work, owner=request.key, deadline=request.stop.deadline)
                 request.tickets = ticket,
         except Overloaded as error:
             self._settle(request, error)

@@ -29,8 +29,7 @@ from ..speech import Transcribing
 from ..speech.audio_files import decoded
 from ..speech.samples import MAX_SECONDS, RATE, check_samples
 from ..speech.segments import Transcript
-from ..speech.spectrogram import SECONDS
-from ..speech.windows import Note, Recording
+from ..speech.windows import WINDOW, Note, Recording
 from .admission import Admission
 from .multipart import Upload, temporary, write
 from .refusals import Refusal
@@ -69,7 +68,7 @@ class Hearing:
 
     def __init__(self, request: Pending, samples: np.ndarray, wanted: Transcribing, transcription: Any):
         self.request, self.seconds = request, len(samples) / RATE
-        self.owner: Hashable = request.key or request       # without keys each request has its share
+        self.owner = request.owner
         self.stream = TranscriptStream()
         self.begun = time.monotonic()
         self.work: DecoderWork | None = None
@@ -91,8 +90,9 @@ class Hearing:
     @property
     def left(self) -> int:
         """About how many windows are left."""
-        return 1 if self.recording is None else max(1, math.ceil(
-            (self.recording.frames - self.recording.seek) / (100 * SECONDS)))
+        if self.recording is None:
+            return 1
+        return max(1, math.ceil((self.recording.frames - self.recording.seek) / WINDOW))
 
     def next(self, result: Any = None) -> DecoderWork | None:
         """Return the next work, after the result of the last one; None at the end, and once it is closed."""
@@ -305,15 +305,12 @@ class SpeechService(RequestService):
         self.model, self.max_seconds = model, max_seconds
         super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
         self._queue = model.prepared.queue
-        self._take_turns()
         self._hearings = HearingTurns(model.transcription.together(model.generation), self._go)
         self._admission = Admission(max_wait, lambda: 1.0 if self._hearings.cost else 0.0)
-        self._queue.start(self)
-        try:
-            model.transcribe(np.zeros(RATE, np.float32), max_new_tokens=1)
-        except BaseException:
-            self.close(drain=False)
-            raise
+        self._start()
+
+    def _warm(self) -> None:
+        self.model.transcribe(np.zeros(RATE, np.float32), max_new_tokens=1)
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -324,20 +321,12 @@ class SpeechService(RequestService):
         """None: it reads no texts."""
         return None
 
-    @property
-    def backlog(self) -> float:
-        """None: somebody waits for the next window of each recording."""
-        return 0.0
-
     def _check_first(self, key: str) -> None:
         wait = self._hearings.before_first(key) * self._hearings.cost
         self._admission.check_wait(wait, lambda: wait)
 
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
         return True
-
-    def _end(self) -> None:
-        self._queue.stop(self)
 
     def _prepare(self, request: Pending) -> Steps:
         """Read a recording in steps, and make its first work."""
@@ -414,10 +403,9 @@ class SpeechService(RequestService):
         if hearing.work is None:
             self._finish(request, hearing)
             return
-        deadline = 0.0 if request.deadline == math.inf else request.deadline
         try:
-            ticket = hearing.ask(lambda work: self._queue.submit(work, owner=hearing.owner, deadline=deadline,
-                                                                 pace=SHARED))
+            ticket = hearing.ask(lambda work: self._queue.submit(work, owner=hearing.owner, pace=SHARED,
+                                                                 deadline=request.stop.deadline))
         except EngineError as error:        # the queue has ended
             self._settle(request, error)
             return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import count
@@ -84,13 +83,7 @@ class TextService(RequestService):
         if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
             self._queue.room.tokens = default_cache_tokens(model)
         self._queue.watcher = self._note_step
-        self._take_turns()
-        self._queue.start(self)
-        try:
-            self._warm()
-        except BaseException:
-            self.close(drain=False)
-            raise
+        self._start()
 
     def _warm(self) -> None:
         """Make some tokens twice: the first time brings the weights into memory, the second one is measured."""
@@ -104,11 +97,6 @@ class TextService(RequestService):
     @property
     def tasks(self) -> frozenset[str]:
         return frozenset(self._methods)
-
-    @property
-    def backlog(self) -> float:
-        """None: somebody waits for the next token of each request."""
-        return 0.0
 
     @property
     def longest(self) -> int | None:
@@ -136,7 +124,7 @@ class TextService(RequestService):
 
     def _end(self) -> None:
         self._queue.watcher = lambda rows, read, seconds: None
-        self._queue.stop(self)
+        super()._end()
 
     def _prepare(self, request: Pending) -> PreparedWorks:
         """Make the works of a request, and count what it takes."""
@@ -154,7 +142,7 @@ class TextService(RequestService):
 
     def _admit(self, request: Pending, prepared: PreparedWorks) -> None:
         """Let the works of a request wait for the model, unless it would wait too long."""
-        owner: Hashable = request.key or request        # without keys each request has its share
+        owner = request.owner
         tokens = sum(self._unread(work) for work in _works(prepared))
         new = max((work.limit - work.first for work in _works(prepared) if work.makes_tokens), default=0)
         rows = sum(work.rows for work in _works(prepared))
@@ -168,9 +156,9 @@ class TextService(RequestService):
                 self._admission.check_end(lambda: load.before_last(owner, seconds), load.seconds, seconds,
                                           request.deadline - time.monotonic())
                 load.enter(request, owner, prompt, seconds, rows)
-                deadline = 0.0 if request.deadline == math.inf else request.deadline
                 tickets = request.tickets = tuple(
-                    self._queue.submit(work, owner=owner, deadline=deadline, pace=SHARED) for work in _works(prepared))
+                    self._queue.submit(work, owner=owner, deadline=request.stop.deadline, pace=SHARED)
+                    for work in _works(prepared))
         except EngineError as error:        # overloaded, or the queue has ended
             load.leave(request)
             self._settle(request, error)
