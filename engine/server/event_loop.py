@@ -1,14 +1,14 @@
-"""What the event loop of a server has beside asyncio: results of other threads, rests, and alarms of requests."""
+"""What the event loop of a server has beside asyncio: results and news of other threads, rests, alarms of requests."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any, Protocol
 
 REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
@@ -35,7 +35,7 @@ class Replies:
         self._done.append((waiter, future))
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(RuntimeError):     # the loop has ended, and nobody waits
+            with suppress(RuntimeError):     # the loop has ended, and nobody waits
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
@@ -50,6 +50,23 @@ class Replies:
                 waiter.set_exception(error)
             else:
                 waiter.set_result(future.result())
+
+
+class News:
+    """Says, by one future after the other, that there is something to take. Any thread may ring it."""
+
+    def __init__(self) -> None:
+        self._future: Future[None] = Future()
+
+    def renew(self) -> Future[None]:
+        """Return a future that is done at the next ring, and forget the one before."""
+        self._future = Future()
+        return self._future
+
+    def ring(self) -> None:
+        """Say that there is something to take."""
+        with suppress(InvalidStateError):       # somebody has rung it, or nobody waits any more
+            self._future.set_result(None)
 
 
 class Busy(Protocol):

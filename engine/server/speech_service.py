@@ -8,8 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -31,6 +30,7 @@ from ..speech.samples import MAX_SECONDS, RATE, check_samples
 from ..speech.segments import Transcript
 from ..speech.windows import WINDOW, Note, Recording
 from .admission import Admission
+from .event_loop import News
 from .multipart import Upload, temporary, write
 from .refusals import Refusal
 from .requests import Answer, Pending, RequestCounts, RequestService, Times
@@ -151,7 +151,7 @@ class TranscriptStream:
         self._pieces: list[str | Heard] = []
         self._error: BaseException | None = None
         self._begun, self._held = False, ""     # spaces around the text belong to no piece
-        self._news: Future[None] = Future()
+        self._news = News()
         self._lock = threading.Lock()
         self.ended = False
         """Whether all pieces were taken."""
@@ -176,16 +176,16 @@ class TranscriptStream:
             return
         with self._lock:
             self._error = result
-        self._ring()
+        self._news.ring()
 
     def news(self) -> Future[None]:
         """Return a future that is done as soon as there is something to take."""
         with self._lock:
-            self._news = Future()
+            news = self._news.renew()
             there = bool(self._pieces) or self._error is not None
         if there:
-            self._ring()
-        return self._news
+            self._news.ring()
+        return news
 
     def take(self) -> list[str | Heard]:
         """Return the pieces that are there, the result behind the last one; raises the error of the request."""
@@ -200,11 +200,7 @@ class TranscriptStream:
     def _put(self, piece: str | Heard) -> None:
         with self._lock:
             self._pieces.append(piece)
-        self._ring()
-
-    def _ring(self) -> None:
-        with suppress(InvalidStateError):       # somebody has rung it, or nobody waits any more
-            self._news.set_result(None)
+        self._news.ring()
 
 
 class HearingTurns:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
@@ -27,12 +28,26 @@ SEED = b"x-engine-seed"
 """The header with the seed of the random numbers."""
 _IMPOSSIBLE = -9999.0
 """What OpenAI says of a token without any probability, whose logarithm JSON lacks."""
-_REASONS = {"length": "length"}
-"""The finish_reason of OpenAI for each of ours that is not "stop"."""
 
 
-Work: TypeAlias = tuple[Wanted, TextSettings, Callable[..., "TextWriter"]]
-"""What the model is asked for, by which settings, and what makes the writer of the answer."""
+@dataclass(frozen=True)
+class TextWork:
+    """What a request for text asks the model for."""
+
+    task: str
+    inputs: list[Any]
+    options: dict[str, Any]
+    settings: TextSettings
+    writer: Callable[[str, TextSettings, TextService], TextWriter]
+    """Makes the writer of the answer, which has an id."""
+    single: bool
+
+
+def text_service(service: RequestService, path: str) -> TextService:
+    """Return the service of a model that writes texts; raises `Refusal` for any other model. path: of the route."""
+    if not isinstance(service, TextService):
+        raise Refusal("unsupported", f"{path} needs a model that writes texts, and {service.serves}")
+    return service
 
 
 @dataclass(frozen=True)
@@ -45,15 +60,14 @@ class TextKind(Kind):
 
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
         """Return the work for the fields of a request; raises `Refusal`."""
-        if not isinstance(service, TextService):
-            raise Refusal("unsupported", f"{path} needs a model that writes texts, and {service.serves}")
+        service = text_service(service, path)
         known, others = known_fields(fields, self.table)
-        form = read_form(known, self.form)
-        wanted, settings, make = self.work(form, service)
-        name = id_of(self.kind, known, settings.seed, service.fingerprint)
-        headers = [(SEED, b"%d" % settings.seed), *ignored(others)]
-        writer: TextWriter = make(name, settings, service)
-        return replace(wanted, body=writer.body, events=writer if settings.stream else None, headers=headers)
+        work: TextWork = self.work(read_form(known, self.form), service)
+        settings = work.settings
+        writer = work.writer(id_of(self.kind, known, settings.seed, service.fingerprint), settings, service)
+        return Wanted(work.task, work.inputs, writer.body, options=work.options, single=work.single,
+                      events=writer if settings.stream else None,
+                      headers=[(SEED, b"%d" % settings.seed), *ignored(others)])
 
 
 def ignored(names: Sequence[str]) -> list[tuple[bytes, bytes]]:
@@ -66,7 +80,7 @@ def _printable(name: str) -> str:
     return "".join(letter if "!" <= letter <= "~" else "?" for letter in name[:60])
 
 
-def chat(form: Any, service: TextService) -> Work:
+def chat(form: Any, service: TextService) -> TextWork:
     """Return the work for the answers to a chat."""
     check_messages(form, service)
     settings = read_settings(form, CHAT, service)
@@ -74,9 +88,8 @@ def chat(form: Any, service: TextService) -> Work:
         raise Refusal("wrong", "top_logprobs needs logprobs: true", "top_logprobs")
     if form.logprobs:
         settings.given["logprobs"] = _count("top_logprobs", form.top_logprobs or 0)
-    options = template_options(form)
-    options |= settings.given | {"places": ["messages"]}
-    return Wanted("chat", form.messages, _no_body, options=options, single=True), settings, ChatWriter
+    options = template_options(form) | settings.given | {"places": ["messages"]}
+    return TextWork("chat", form.messages, options, settings, ChatWriter, single=True)
 
 
 def template_options(form: Any) -> dict[str, Any]:
@@ -106,7 +119,7 @@ def check_messages(form: Any, service: TextService) -> None:
                               f"\"text\": \"Hello\"}}; {shown(kind)} is not supported", f"messages[{i}].content[{j}]")
 
 
-def complete(form: Any, service: TextService) -> Work:
+def complete(form: Any, service: TextService) -> TextWork:
     """Return the work for completions of prompts."""
     if form.prompt is None:
         raise Refusal("wrong", "prompt: the field is missing", "prompt")
@@ -125,14 +138,8 @@ def complete(form: Any, service: TextService) -> Work:
                       "max_tokens")
     places = ["prompt"] if single else [f"prompt[{i}]" for i in range(len(prompts))]
     special = True if form.add_special_tokens is None else form.add_special_tokens
-
     options = settings.given | {"places": places, "add_special_tokens": special}
-    return (Wanted("generate", prompts, _no_body, options=options, single=single), settings,
-            partial(CompletionWriter, form=form))
-
-
-def _no_body(answer: Answer, asked: Asked) -> Any:
-    raise NotImplementedError       # the writer of the request has the body
+    return TextWork("generate", prompts, options, settings, partial(CompletionWriter, form=form), single)
 
 
 def _count(name: str, value: int) -> int:
@@ -142,7 +149,7 @@ def _count(name: str, value: int) -> int:
     return value
 
 
-class TextWriter:
+class TextWriter(ABC):
     """Writes the body of an answer, or the events of a stream, of which each is one piece of an answer."""
 
     object = chunk = ""
@@ -186,13 +193,13 @@ class TextWriter:
         used = event(self._chunk | {"choices": [], "usage": self._used()}) if self._settings.usage else b""
         return used + b"data: [DONE]\n\n"
 
+    @abstractmethod
     def choice(self, number: int, answer: Written) -> dict[str, Any]:
         """Return an answer in a body."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choices(self, number: int, piece: Written) -> Iterator[dict[str, Any]]:
         """Yield what the events of a piece have."""
-        raise NotImplementedError
 
     def _head(self, kind: str, asked: Asked) -> dict[str, Any]:
         return {"id": self._name, "object": kind, "created": self._created, "model": asked.model,
@@ -319,8 +326,9 @@ def _told(one: TokenLogprob) -> dict[str, Any]:
 
 
 def _reason(answer: Written) -> str:
+    """Return why an answer ended, in OpenAI's words."""
     assert answer.result is not None
-    return _REASONS.get(answer.result.finish_reason, "stop")
+    return "length" if answer.result.finish_reason == "length" else "stop"
 
 
 def event(value: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from .refusals import OPENAI, Refusal
 from .requests import Answer, RequestService
 from .settings import MAX_DECODED, MAX_TOKENIZED
 from .text_fields import CHAT, form_of, known_fields
-from .text_routes import check_messages, template_options
+from .text_routes import check_messages, template_options, text_service
 from .text_service import TextService
 
 _TOKEN = 160
@@ -51,12 +52,16 @@ class ServiceKind(Kind):
     """The requests of a route that asks no model anything, but needs what its service knows."""
 
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
-        if self.form is ChatTokensForm:
-            if not isinstance(service, TextService):
-                raise Refusal("unsupported", f"{path} needs a model that writes texts, and {service.serves}")
-            fields = known_fields(fields, CHAT)[0]
         work: Wanted = self.work(self.read(fields), service)
         return work
+
+
+class MessagesKind(ServiceKind):
+    """The requests of such a route that have the fields of a chat, and need its template."""
+
+    def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
+        service = text_service(service, path)
+        return super().wanted(known_fields(fields, CHAT)[0], service, path)
 
 
 def tokenize_prompt(form: PromptForm, service: RequestService) -> Wanted:
@@ -98,24 +103,24 @@ def _piece(data: bytes) -> Any:
 
 def tokenize_messages(form: Any, service: TextService) -> Wanted:
     """Return the work for the ids of a conversation in vLLM's form."""
-    check_messages(form, service)
-    options = TemplateOptions(**template_options(form))
-
-    def body(answer: Answer, asked: Asked) -> Any:
-        with located("messages"):
-            return _ids(service, service.model.chat_prompts.ids(form.messages, options), False)
-
-    return Wanted("", [], body, single=True)
+    return _rendered(form, service, lambda options: _ids(
+        service, service.model.chat_prompts.ids(form.messages, options), False))
 
 
 def apply_template(form: Any, service: TextService) -> Wanted:
     """Return the work for the prompt of a conversation in llama-server's form."""
+    return _rendered(form, service, lambda options: {
+        "prompt": service.model.chat_prompts.text(form.messages, options)})
+
+
+def _rendered(form: Any, service: TextService, render: Callable[[TemplateOptions], Any]) -> Wanted:
+    """Return the work for what the template of the model makes of a conversation."""
     check_messages(form, service)
     options = TemplateOptions(**template_options(form))
 
     def body(answer: Answer, asked: Asked) -> Any:
         with located("messages"):
-            return {"prompt": service.model.chat_prompts.text(form.messages, options)}
+            return render(options)
 
     return Wanted("", [], body, single=True)
 
@@ -154,7 +159,7 @@ def _check_length(name: str, text: str) -> None:
 ChatTokensForm = form_of("ChatTokensForm", CHAT)
 TOKENIZE = {"prompt": ServiceKind(OPENAI, PromptForm, tokenize_prompt),
             "content": ServiceKind(OPENAI, ContentForm, tokenize_content),
-            "messages": ServiceKind(OPENAI, ChatTokensForm, tokenize_messages)}
+            "messages": MessagesKind(OPENAI, ChatTokensForm, tokenize_messages)}
 """The forms of /tokenize by a field that each has."""
 ROUTES = (Route("/detokenize", ServiceKind(OPENAI, TokensForm, detokenize)),
-          Route("/apply-template", ServiceKind(OPENAI, ChatTokensForm, apply_template)))
+          Route("/apply-template", MessagesKind(OPENAI, ChatTokensForm, apply_template)))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from ..generation.prepared import PreparedModel
 from ..generation.results import Echo, Generated, TokenLogprob
 from ..generation.tickets import DecoderTicket
 from ..methods.decoding import PreparedWorks
+from .event_loop import News
 
 MARKERS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>"),
            ("<seed:think>", "</seed:think>"))
@@ -140,7 +140,7 @@ class TokenStream:
         self._seen = [0] * len(tickets)
         self._ended = [False] * len(tickets)
         self._asked = [False] * len(tickets)        # whether the queue will say that there is news of a work
-        self._news: Future[None] = Future()
+        self._news = News()
 
     @property
     def new_tokens(self) -> int:
@@ -154,17 +154,16 @@ class TokenStream:
 
     def news(self) -> Future[None]:
         """Return a future that is done as soon as there is something to take."""
-        self._news = Future()
+        news = self._news.renew()
         for i, ticket in enumerate(self._tickets):
             if not self._asked[i] and not self._ended[i]:
                 self._asked[i] = True
                 ticket.call_at_news(self._seen[i], partial(self._ring, i))
-        return self._news
+        return news
 
     def _ring(self, i: int) -> None:
         self._asked[i] = False
-        with suppress(InvalidStateError):       # somebody has rung it, or nobody waits any more
-            self._news.set_result(None)
+        self._news.ring()
 
     def take(self) -> list[tuple[int, Written]]:
         """Return the pieces that are there, each with the number of its answer.
