@@ -3,7 +3,7 @@
     python asv_bench/rates.py [SmolLM2-135M-Instruct.Q4_1.gguf] [--words 151936]
 
 Prints a line of JSON: the tokens a second of greedy search with 16 and 64 rows, if there is a file; the seconds of
-`Generator.score` of 64 texts of 200 tokens with so many words, and the peak of the memory that NumPy allocates for it
+`Generator.score` of 64 texts of 200 tokens with that vocabulary, and the peak of the memory that NumPy allocates for it
 in MiB; and the pairs a second of a `Reranker` of such a model. int8, two threads. `choices.py --before` runs it in
 turns.
 """

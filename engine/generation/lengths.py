@@ -43,8 +43,8 @@ class Bound:
         check_length(self.part, tokens, self.positions, self.verb, at_least, self.advice)
         if self.together is not None and tokens > self.together:
             raise ContextTooLong(f"{self.part} has {'at least ' * at_least}{tokens:,} tokens, but max_batch_tokens="
-                             f"{self.together} bounds it; shorten it, or load the model with a larger "
-                             "max_batch_tokens")
+                                 f"{self.together} bounds it; shorten it, or load the model with a larger "
+                                 "max_batch_tokens")
 
 
 class Lengths:

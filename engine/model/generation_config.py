@@ -255,7 +255,7 @@ def check_length(part: str, tokens: int, longest: int | None, verb: str = "reads
     """
     if longest is not None and tokens > longest:
         raise ContextTooLong(f"{part} has {'at least ' * at_least}{tokens:,} tokens, but the model {verb} at most "
-                         f"{longest:,}; shorten it{advice}")
+                             f"{longest:,}; shorten it{advice}")
 
 
 def ids_array(name: str, ids: Any, check: Callable[[int], object] | None = None) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ class CpuTurns:
     The queue that has used the least time is next: start-time fair queueing (Goyal, Vin and Cheng 1996). One that had
     nothing to do for a while begins with the time of the others. A queue that has just ended a step comes back within
     a moment, so the others let it go first where it has used less time; the CPUs are idle for no longer than that.
+    `queues.order.Order` cannot do it, because it counts the tokens of a piece before the piece is computed.
     """
 
     def __init__(self) -> None:

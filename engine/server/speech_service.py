@@ -207,7 +207,8 @@ class HearingTurns:
     """Which recordings the model hears, a window of each at a time, because the keys of each window take much memory.
 
     The next recording is one of the owner whose last turn is the longest ago, and of an owner's recordings the one that
-    has waited for the longest time.
+    has waited for the longest time. `queues.order.Order` cannot do it: a window is several works, each of which is made
+    from the result of the one before, and it keeps its place until the last one.
     """
 
     def __init__(self, most: int, go: Callable[[Hearing], object]):

@@ -169,8 +169,7 @@ class Transcription:
                                       for number, samples in recordings.items()], options.stop)
         return texts
 
-    def short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: Transcribing
-                    ) -> Task:
+    def short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: Transcribing) -> Task:
         """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
         config, spoken, no_speech = options.config, options.language, 0.0
         with located(f"recording {number}"), self._source(
