@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import random
 import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, redirect_stderr
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -319,5 +321,10 @@ if __name__ == "__main__":
     parser.add_argument("--model", action="append", choices=MODELS, help="a model to ask, in place of all")
     asked = parser.parse_args()
     logging.disable()
-    sys.stderr = open("/dev/null", "w")         # the log of the servers  # noqa: SIM115
-    print(run(asked.count, asked.seed, asked.first, asked.model or tuple(MODELS)))
+    with Path(os.devnull).open("w") as silent, redirect_stderr(silent):     # the log of the servers
+        try:
+            found = run(asked.count, asked.seed, asked.first, asked.model or tuple(MODELS))
+        except Found as error:
+            print(error)
+            sys.exit(1)
+    print(*(f"{name} {status}: {count}" for (name, status), count in sorted(found.items())), sep="\n")
