@@ -15,7 +15,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, redirect_stderr
+from contextlib import ExitStack, closing, redirect_stderr, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,8 +42,8 @@ MODELS = {"vectors": ("/v1/embeddings", "/v2/embed", "/embed", "/embed_all", "/s
 SHARES = {"vectors": 3, "text": 3}
 """How many of the requests a model gets, where it is not one share."""
 STATUSES = {200, 400, 404, 405, 408, 413, 415, 422, 429, 431}
-WAIT = 60.0
-"""Seconds in which an answer has to come."""
+WAIT = 60
+"""Seconds in which an answer has to come, without those for which all processes of the machine may stop."""
 WORDS = (*VOCABULARY, "[CLS]")
 ODD = ("", " ", "é", "猫", "\x00", "\u202e", "𝕏", "a" * 300, "\ud800", "\n")
 
@@ -237,7 +237,7 @@ class Reader:
     def ask(self, data: bytes) -> tuple[int, bytes]:
         """Return the status and the body of the answer."""
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=WAIT)
+            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=1.0)
         self._socket.sendall(data)
         found = b""
         while True:
@@ -247,13 +247,19 @@ class Reader:
                 continue
             if end and (data.startswith(b"HEAD") or is_whole(head, rest)):
                 break
-            part = self._socket.recv(2**16)
-            if not part:
-                raise Found(f"the connection ended after {found!r}")
-            found += part
+            found += self._part(self._socket, found)
         if b"connection: close" in head.lower():
             self.close()
         return int(head[9:12]), rest
+
+    def _part(self, connection: socket.socket, found: bytes) -> bytes:
+        """Return the next bytes of an answer. found: those before."""
+        for _ in range(WAIT):
+            with suppress(TimeoutError):
+                if part := connection.recv(2**16):
+                    return part
+                raise Found(f"the connection ended after {found!r}")
+        raise Found(f"there is no answer after {WAIT} s")
 
     def close(self) -> None:
         if self._socket is not None:
