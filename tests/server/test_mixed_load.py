@@ -121,7 +121,7 @@ def test_each_body_is_that_of_the_request_alone(threads, cache_tokens):
 
         def post(own, path, fields, key):
             headers, data = sent(path, fields)
-            headers |= {"authorization": f"Bearer {key}", "x-request-id": "mixed"}      # the id of ranks
+            headers = headers | {"authorization": f"Bearer {key}", "x-request-id": "mixed"}     # the id of ranks
             while (found := own.send("POST", path, data, headers)).status == 429:      # as the memory of all is full
                 time.sleep(0.1)
             assert found.status == 200, found.data
