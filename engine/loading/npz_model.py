@@ -239,6 +239,10 @@ class NpzSource(Source):
     @property
     def kind(self) -> str:
         """Return the kind of use that the parts in the file are for."""
+        heads = self._document.get("heads")
+        if isinstance(heads, list) and any(isinstance(head, dict) and head.get("task") == "transcribe"
+                                           for head in heads):
+            return "transcribe"
         if not _generates(self._document) or _feeds_heads(self._document):
             return "encode"
         stem = self._document.get("encoder", {}).get("stem")

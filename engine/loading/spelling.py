@@ -36,6 +36,11 @@ def with_spelling(heads: Sequence[Head], folder: ModelFolder) -> tuple[Head, ...
                  if head.config.task == "transcribe" else head for head in heads)
 
 
+def without_letters(heads: Sequence[Head]) -> tuple[Head, ...]:
+    """Return the other heads: an encoder alone does without the vocabulary of the head of letters."""
+    return tuple(head for head in heads if head.config.task != "transcribe")
+
+
 def read_spelling(folder: ModelFolder, outputs: int) -> Spelling:
     """Return what the outputs of a head stand for; raises `WeightsError` and `UnsupportedError`."""
     settings, source = folder.read_object_or_empty(FILES[0]), folder.label(FILES[0])

@@ -125,7 +125,7 @@ class HeadConfig:
     passed_id: int | None = None
     """For rows "last": the token that is passed over at the end of a sequence; None for none."""
     spelling: Spelling | None = None
-    """What the outputs of a head of "transcribe" stand for; None for the heads of other tasks."""
+    """What the outputs of a head of "transcribe" stand for, which `Transcriber` needs."""
 
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""
@@ -168,9 +168,8 @@ class HeadConfig:
         outputs = self.outputs
         if self.task in ("classify", "tag") and len(self.labels) != outputs:
             return f"there are {len(self.labels)} labels for {outputs} outputs"
-        spelled = 0 if self.spelling is None else len(self.spelling.tokens)
-        if spelled != (outputs if self.task == "transcribe" else 0):
-            return f"a head of {self.task} with {outputs} outputs cannot have a spelling of {spelled} tokens"
+        if self.spelling is not None and (self.task, outputs) != ("transcribe", len(self.spelling.tokens)):
+            return f"a head of {self.task} with {outputs} outputs has a spelling of {len(self.spelling.tokens)} tokens"
         if self.task == "answer" and outputs != 2:
             return f"a head of answers has 2 outputs, start and end, not {outputs}"
         return None if outputs else f"a head of {self.task} needs a step linear"
