@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.config import ModelConfig
-from ..weights.input_layers import Stem, make_stem
+from ..weights.waveform import Waveform, make_waveform
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
 from .heads import CTC
 from .names import Names
@@ -83,7 +83,7 @@ def _list(values: Values, key: str) -> list[int]:
     return numbers
 
 
-def _read_stem(values: Values, arrays: Weights) -> Stem:
+def _read_stem(values: Values, arrays: Weights) -> Waveform:
     """Return the convolutions, the map and the positions; raises `WeightsError` for other sizes than the config's."""
     dims, strides, kernels = (_list(values, key) for key in _LISTS)
     if not len(dims) == len(strides) == len(kernels):
@@ -97,7 +97,7 @@ def _read_stem(values: Values, arrays: Weights) -> Stem:
     # The kernel comes before the channels here, as the samples of a window lie in memory.
     found = {name: np.ascontiguousarray(array.transpose(0, 2, 1)) if array.ndim == 3 else array
              for name, array in found.items()}
-    stem = make_stem({"kind": "waveform", "strides": strides, "norm": norm,
+    stem = make_waveform({"kind": "waveform", "strides": strides, "norm": norm,
                       "eps": number(values, "layer_norm_eps", 1e-5),
                       "activation": activation(values, "feat_extract_activation", "gelu", GATE_ACTIVATIONS)}, found)
     read = [(len(found[f"conv_{i}.weight"]), found[f"conv_{i}.weight"].shape[1]) for i in range(len(dims))]

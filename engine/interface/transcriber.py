@@ -52,8 +52,8 @@ class Transcriber(Loaded):
         self._adopt(PreparedModel(model, "Transcriber", options))
         self.generation = self._model.generation
         if not isinstance(self._model.stem, Frames):
-            raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; those of Whisper do, and "
-                                   "wav2vec 2.0 and HuBERT whose class ends in ForCTC")
+            raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; those of "
+                                   "Whisper do, and those of wav2vec 2.0 and HuBERT whose class ends in ForCTC")
         tokens = SpecialTokens.of(special_ids(self.text), self.config.vocab_size, self.generation.is_multilingual)
         self._transcription = Transcription(self._model, self._model.stem, tokens)
 
@@ -78,8 +78,9 @@ class Transcriber(Loaded):
         return list(self._transcription.languages)
 
     @property
-    def transcription(self) -> Transcription | LetterTranscription:
-        """What the model does with recordings."""
+    def transcription(self) -> Any:
+        """What the model does with recordings: a `Transcription`, or the `LetterTranscription` of a model of letters.
+        """
         return self._transcription
 
     @property
@@ -118,8 +119,8 @@ class Transcriber(Loaded):
         settings: as for `Generator.generate`; with num_return_sequences above 1, which needs recordings of up to 30 s
             and no timestamps, each result is a list of texts.
 
-        A model of letters (CTC) takes no language, no other task and no settings. It reads a recording of more than 30 s
-        in windows of 30 s, which overlap by 10 s, and refuses one that is shorter than a token, about 0.025 s.
+        A model of letters (CTC) takes no language, no other task and no settings. It reads a recording of more than
+        30 s in windows of 30 s, which overlap by 10 s, and refuses one that is shorter than a token, about 0.025 s.
 
         Whisper reads a recording of more than 30 s in windows, one after the other, as OpenAI's Whisper does without a
         condition on previous text and without a fallback to higher temperatures. Each window begins where the last

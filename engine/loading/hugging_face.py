@@ -21,10 +21,10 @@ from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
 from ..weights.head import Head, tasks_of
-from ..weights.input_layers import Waveform
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense, Module, Normalize
 from ..weights.parameters import take_arrays
+from ..weights.waveform import Waveform
 from .bge_m3 import read_bge_m3
 from .chat import read_chat
 from .colbert import LINEAR, stanford_modules

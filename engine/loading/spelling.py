@@ -1,4 +1,4 @@
-"""Read how a head of letters spells a text: vocab.json and the settings of tokenizer and feature extractor beside it."""
+"""Read how a head of letters spells a text: vocab.json, and the settings of tokenizer and feature extractor."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def read_spelling(folder: ModelFolder, outputs: int) -> Spelling:
                     "those of the greedy search", folder)
     ids = _ids(folder)
     special = {key: stated_token(folder, key, (usual,)) for key, usual in _USUAL.items()}
-    if not special["pad_token"] or special["pad_token"][0] not in ids:
-        raise WeightsError(f"{folder.label(VOCABULARY)}: the vocabulary lacks the word "
-                           f"{shown(special['pad_token'][0] if special['pad_token'] else None)}, which the key pad_token "
-                           "names and which stands for no letter; copy vocab.json and tokenizer_config.json again from "
-                           "the source of the model")
+    pad = next(iter(special["pad_token"]), None)
+    if pad is None or pad not in ids:
+        raise WeightsError(f"{folder.label(VOCABULARY)}: the vocabulary lacks the word {shown(pad)}, the pad_token of "
+                           "the tokenizer, which stands for no letter; copy vocab.json and tokenizer_config.json again "
+                           "from the source of the model")
     added = _added(folder, settings)
     for [token] in filter(None, special.values()):
         if token not in ids and token not in added:
@@ -65,12 +65,12 @@ def read_spelling(folder: ModelFolder, outputs: int) -> Spelling:
     words = {number: token for token, number in (*added.items(), *ids.items())}     # the vocabulary counts
     unknown = special["unk_token"][0] if special["unk_token"] else ""
     delimiter = stated_token(folder, "word_delimiter_token", ("|",))
-    if (blank := ids[special["pad_token"][0]]) >= outputs:
-        raise WeightsError(f"{folder.label(VOCABULARY)}: the word {shown(special['pad_token'][0])} has the id {blank}, "
-                           f"and the head of the model gives {outputs} outputs")
+    if ids[pad] >= outputs:
+        raise WeightsError(f"{folder.label(VOCABULARY)}: the word {shown(pad)} has the id {ids[pad]}, and the head of "
+                           f"the model gives {outputs} outputs")
     with folder.within(FILES[0]):
         return Spelling(
-            tokens=tuple(words.get(i, unknown) for i in range(outputs)), blank=blank,
+            tokens=tuple(words.get(i, unknown) for i in range(outputs)), blank=ids[pad],
             delimiter=delimiter[0] if delimiter else None, space=settings.get("replace_word_delimiter_char", " "),
             lower_case=settings.get("do_lower_case") or False,
             cleans_spaces=settings.get("clean_up_tokenization_spaces") or False, scales=_scales(folder))
@@ -85,9 +85,10 @@ def _ids(folder: ModelFolder) -> dict[str, int]:
     if ids and all(isinstance(value, dict) for value in ids.values()):
         raise UnsupportedError(f"{folder.label(VOCABULARY)}: it has a vocabulary for each language, whose adapters the "
                                "engine does not read; models of one language run")
-    if wrong := [word for word, number in ids.items() if type(number) is not int or number < 0 or not is_unicode(word)]:
-        raise WeightsError(f"{folder.label(VOCABULARY)}: each word must have an id from 0 on, and {shown(wrong[0])} has "
-                           f"{shown(ids[wrong[0]])}")
+    for word, number in ids.items():
+        if type(number) is not int or number < 0 or not is_unicode(word):
+            raise WeightsError(f"{folder.label(VOCABULARY)}: each word must have an id from 0 on, and {shown(word)} "
+                               f"has {shown(number)}")
     if len(set(ids.values())) < len(ids):
         raise WeightsError(f"{folder.label(VOCABULARY)}: two words have one id")
     return ids

@@ -11,7 +11,6 @@ import numpy as np
 from ..base.errors import InputError, located, shown
 from ..base.options import option
 from ..base.stop import NEVER, Stop
-from ..speech import LetterTranscription, Spelled, Transcribing, Transcription
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
 from ..speech.tokens import TASKS
@@ -44,10 +43,12 @@ class Recordings:
     has answered about the window before.
     """
 
-    transcription: Transcription | LetterTranscription
+    transcription: Any
+    """A `Transcription` or a `LetterTranscription`."""
     items: list[Any]
     """The recordings: sources, whose paths lead to files, and checked samples."""
-    wanted: Transcribing | Spelled
+    wanted: Any
+    """What `transcription.wanted` has returned."""
     max_seconds: float
     single: bool
 
@@ -57,8 +58,7 @@ class Recordings:
         show_progress_bar: None shows one on a terminal if the logger "engine" is at level INFO or DEBUG.
         """
         wanted = replace(self.wanted, stop=stop)
-        transcription: Any = self.transcription     # whose own `wanted` has made this
-        return transcription.results(self.items, wanted, self.max_seconds, show_progress_bar)
+        return self.transcription.results(self.items, wanted, self.max_seconds, show_progress_bar)
 
 
 def is_recording(audio: Any) -> bool:
@@ -87,7 +87,7 @@ def _checked(number: int, samples: Any, max_seconds: float) -> np.ndarray:
 def _prepare(model: Any, audio: Any, options: TranscribeOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> Recordings:
     """Return the call. model: a `Transcriber`. Messages about recordings have their numbers, whatever `places` says."""
-    transcription: Transcription | LetterTranscription = model.transcription
+    transcription = model.transcription
     wanted = transcription.wanted(options.language, options.task, options.timestamps, options.settings)
     items = check_recordings(audio, options.max_seconds)
     return Recordings(transcription, items, wanted, options.max_seconds, is_recording(audio))

@@ -152,8 +152,6 @@ class HeadConfig:
         problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}"
                      for name in (*_IDS, _PASSED)
                      if getattr(self, name) is not None and not _is_id(getattr(self, name))]
-        if not isinstance(self.spelling, Spelling | None):
-            problems.append(f"spelling must be a Spelling or nothing, not {shown(self.spelling)}")
         if self.passed_id is not None and self.rows != "last":
             problems.append(f"passed_id is for rows last, not {shown(self.rows)}")
         if self.max_active_dims is not None and (type(self.max_active_dims) is not int or self.max_active_dims < 1):

@@ -2,6 +2,5 @@
 
 from .ctc import LetterModel as LetterModel
 from .ctc import LetterTranscription as LetterTranscription
-from .ctc import Spelled as Spelled
 from .transcription import Transcribing as Transcribing
 from .transcription import Transcription as Transcription

@@ -13,12 +13,13 @@ from ..base.errors import InputError, UnsupportedError, WeightsError, located, s
 from ..base.progress import growing_progress
 from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
+from ..model.head import HeadLinear
 from ..model.run_config import RunOptions
 from ..model.spelling import Spelling
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Pieces, Work
-from ..weights.input_layers import Waveform
 from ..weights.model import Model
+from ..weights.waveform import Waveform
 from .audio_files import recording_samples
 from .letters import letters_of, text_of, transcript_of
 from .samples import RATE
@@ -45,14 +46,17 @@ class LetterModel:
         encoder = model.encoder
         assert encoder is not None
         head = next(head for head in encoder.heads if head.config.task == "transcribe")
-        if not isinstance(encoder.stem, Waveform) or head.config.spelling is None or len(head.config.steps) != 1:
+        steps = head.config.steps
+        if not isinstance(encoder.stem, Waveform) or head.config.spelling is None or len(steps) != 1 or not isinstance(
+                steps[0], HeadLinear):
             raise WeightsError("a model with a head of letters must have an input layer of the kind waveform, one map "
                                "and a spelling; load its folder again")
         if options.cache is not None or options.max_rows != RunOptions.max_rows:
             name = "max_rows" if options.cache is None else "cache"
             raise UnsupportedError(f"{name} is an option of the decoder of a model, and this model has none; leave it "
                                    f"out. {_WHISPERS}")
-        self.stem, self.spelling, self._head = encoder.stem, head.config.spelling, head
+        self.stem, self.spelling = encoder.stem, head.config.spelling
+        self._map, self._bias = head.weights[f"{steps[0].name}.weight"], head.weights.get(f"{steps[0].name}.bias")
         chosen = get_backend(options.backend)
         portable = check_portable(chosen, options.bits)
         check_layout(chosen, encoder.layout, decodes=False, portable=portable)
@@ -85,9 +89,8 @@ class LetterModel:
         windows = [work.data[number] for work, numbers in pieces for number in numbers]
         rows = [self.stem.embed(self._scaled(window), self._ops, stop) for window in windows]
         batch, _ = pack(self.config, inputs_embeds=rows)
-        [step], weights = self._head.config.steps, self._head.weights
-        scores = self._ops.linear(self._plan.forward(batch, stop), weights[f"{step.name}.weight"],
-                                  weights.get(f"{step.name}.bias"), activation=None, residual=None)
+        scores = self._ops.linear(self._plan.forward(batch, stop), self._map, self._bias, activation=None,
+                                  residual=None)
         return np.split(scores.argmax(axis=1), np.cumsum([len(row) for row in rows])[:-1])
 
     def _scaled(self, samples: np.ndarray) -> np.ndarray:
@@ -138,8 +141,8 @@ class LetterTranscription:
             raise UnsupportedError(f"{given} has no effect on a model of letters (CTC), which writes the language that "
                                    f"it was trained on; leave it out. {_WHISPERS}")
         if settings:
-            raise UnsupportedError(f"{next(iter(settings))} is a setting of models that generate tokens, and this model "
-                                   f"takes the best letter of each token (CTC); leave it out. {_WHISPERS}")
+            raise UnsupportedError(f"{next(iter(settings))} is a setting of models that generate tokens, and this "
+                                   f"model takes the best letter of each token (CTC); leave it out. {_WHISPERS}")
         return Spelled(bool(timestamps), timestamps == "word")
 
     def results(self, items: list[Any], wanted: Spelled, max_seconds: float, bar: bool | None) -> Iterator[Any]:

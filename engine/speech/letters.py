@@ -14,10 +14,8 @@ import numpy as np
 from ..model.spelling import Spelling
 from .segments import Segment, Transcript, Word
 
-PAUSE = 0.8
-"""A segment ends where the next word begins at least so many seconds later, and at the end of a word if it has"""
-LONGEST = 10.0
-"""this many seconds."""
+PAUSE, ENOUGH = 0.8, 10.0
+"""A segment ends before a pause of so many seconds, and at the end of the word that makes it so many seconds long."""
 _CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
             (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
 """What `clean_up_tokenization_spaces` of transformers replaces, in this order."""
@@ -56,9 +54,10 @@ def transcript_of(letters: list[Letter], spelling: Spelling, step: float, by_wor
     ranges = _words(letters, spelling)
     words = [Word(letters[first].start * step, letters[last - 1].end * step,
                   _in_case("".join(letter.text for letter in letters[first:last]), spelling)) for first, last in ranges]
-    segments, begin, start = [], 0, 0       # `begin` counts words, and `start` letters
+    segments: list[Segment] = []
+    begin = start = 0       # of the segment: its first word, and its first letter
     for end, word in enumerate(words, 1):
-        if end < len(words) and words[end].start - word.end < PAUSE and word.end - words[begin].start < LONGEST:
+        if end < len(words) and words[end].start - word.end < PAUSE and word.end - words[begin].start < ENOUGH:
             continue
         stop = ranges[end - 1][1]
         text = "".join(letter.text for letter in letters[start:stop])      # with the space before the segment

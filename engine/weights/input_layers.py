@@ -134,13 +134,18 @@ def stem_document(stem: Stem) -> dict[str, Any]:
     return {"kind": stem.kind} | ({"resize": stem.resize} if isinstance(stem, Patches) else {})
 
 
-def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
-    """Return the stem that a document and its arrays describe; raises `WeightsError` unless they fit one another."""
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if kind == Waveform.kind:
+def read_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
+    """Return the stem of any kind that a document and its arrays describe; raises the error of `make_stem`."""
+    if isinstance(document, dict) and document.get("kind") == Waveform.kind:
         return make_waveform(document, arrays)
+    return make_stem(document, arrays)
+
+
+def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Patches | Frames:
+    """Return what a document and its arrays describe; raises `WeightsError` unless they fit one another."""
+    kind = document.get("kind") if isinstance(document, dict) else None
     resize = document.get("resize", "none") if isinstance(document, dict) else None
-    if kind not in list(KINDS) or document.keys() - {"kind", "resize"} or resize not in list(RESIZES) or (
+    if kind not in list(_SHAPES) or document.keys() - {"kind", "resize"} or resize not in list(RESIZES) or (
             kind == "frames" and resize != "none"):
         raise WeightsError(f"a stem must be of the kind {' or '.join(KINDS)}, with resize {', '.join(RESIZES)} for "
                            f"patches, not {shown(document)}")

@@ -28,7 +28,6 @@ PART_BYTES = 2**25
 """About how many bytes the rows of the convolutions of one part of time may take."""
 _NORM_EPS = 1e-5
 """The default of torch.nn.GroupNorm and LayerNorm, which the norms of the convolutions have."""
-_MOST_LAYERS = 32
 
 
 class StemOps(ModuleOps, Protocol):
@@ -194,12 +193,11 @@ def make_waveform(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray])
     """Return what a document and its arrays describe; raises `WeightsError` unless they fit one another."""
     strides, norm, eps, activation = (document.get(name) for name in ("strides", "norm", "eps", "activation"))
     if document.keys() != {"kind", "strides", "norm", "eps", "activation"} or not (
-            isinstance(strides, list) and 1 <= len(strides) <= _MOST_LAYERS
-            and all(type(stride) is int and 1 <= stride <= 2**16 for stride in strides)
-            and norm in NORMS and activation in ACTIVATIONS and type(eps) is float and 0.0 <= eps < 1.0):
-        raise WeightsError(f"a stem of the kind waveform must have 1 to {_MOST_LAYERS} strides, a norm of "
-                           f"{' or '.join(NORMS)}, eps and an activation of {', '.join(ACTIVATIONS)}, not "
-                           f"{shown(document)}")
+            isinstance(strides, list) and strides
+            and all(type(stride) is int and 1 <= stride <= 2**16 for stride in strides) and norm in NORMS
+            and activation in ACTIVATIONS and type(eps) is float and 0.0 <= eps < 1.0):
+        raise WeightsError(f"a stem of the kind waveform must have strides, a norm of {' or '.join(NORMS)}, eps and an "
+                           f"activation of {', '.join(ACTIVATIONS)}, not {shown(document)}")
     shapes = _shapes(len(strides), norm, arrays)
     if missing := [name for name in shapes if name not in arrays]:
         raise WeightsError(f"the stem lacks the arrays {', '.join(missing[:20])}")
