@@ -11,7 +11,6 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..base.lazy import lazy
 from ..families import get_family
-from ..families.fields import class_name
 from ..families.heads import HEAD_PREFIX, read_heads
 from ..families.parts import Family, Part, Parts, Values, Weights
 from ..files.folder import ModelFolder
@@ -47,7 +46,7 @@ from .sentence_transformers import (
     with_settings,
 )
 from .source import ALONE, Source
-from .spelling import with_spelling, without_letters
+from .spelling import gives_letters, with_spelling, without_letters
 from .static import is_static, read_sparse_static, read_static
 
 SETFIT = "model_head.pkl"
@@ -365,7 +364,7 @@ def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
 
 def _gives_letters(family: Family, values: Values) -> bool:
     """Return whether a model is an encoder of recordings whose head gives the letters of each token."""
-    return family.read_generator is None and class_name(values).endswith("ForCTC")
+    return family.read_generator is None and gives_letters(values)
 
 
 def _generation(folder: ModelFolder, values: Values, handled: tuple[str, ...]) -> GenerationConfig:

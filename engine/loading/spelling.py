@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
+from ..families.fields import class_name
 from ..files.folder import ModelFolder
 from ..model.config_checks import is_unicode
 from ..model.spelling import Spelling
@@ -15,6 +16,7 @@ from ..speech.samples import RATE
 from ..text.vocabularies.tokenizer_settings import FILES
 from ..weights.head import Head
 from .head_tokens import stated_token
+from .other_libraries import CONFIG
 
 LOG = logging.getLogger("engine")
 
@@ -22,9 +24,21 @@ VOCABULARY = "vocab.json"
 _CLASSES = ("Wav2Vec2CTCTokenizer", "Wav2Vec2Tokenizer")
 _EXTRACTOR, _PROCESSOR = "preprocessor_config.json", "processor_config.json"
 _LANGUAGE_MODEL = "alphabet.json"
-"""The file of pyctcdecode, whose search asks a language model beside the model of speech."""
+"""The file of pyctcdecode, whose search asks a language model beside the model of speech; it is never opened."""
 _USUAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 """The special tokens, in the order in which transformers adds those that the vocabulary lacks."""
+
+
+def gives_letters(values: Mapping[str, Any]) -> bool:
+    """Return whether config.json names a model whose head gives the letters of each token of a recording."""
+    return class_name(values).endswith("ForCTC")
+
+
+def spelling_files(folder: ModelFolder) -> list[str]:
+    """Return the names of the files in a folder that `read_spelling` may read; none for another model."""
+    if not gives_letters(folder.read_object_or_empty(CONFIG)):
+        return []
+    return [name for name in (*FILES, VOCABULARY, _EXTRACTOR, _PROCESSOR, _LANGUAGE_MODEL) if folder.has(name)]
 
 
 def with_spelling(heads: Sequence[Head], folder: ModelFolder) -> tuple[Head, ...]:

@@ -23,7 +23,7 @@ from ..weights.waveform import Waveform
 from .audio_files import recording_samples
 from .letters import letters_of, text_of, transcript_of
 from .samples import RATE
-from .sources import is_source
+from .sources import is_source, name_of
 from .tokens import TASKS
 
 SECONDS = 30
@@ -168,7 +168,7 @@ class LetterTranscription:
             stop.check()
             try:
                 samples = recording_samples(item, max_seconds, stop)
-                with located(f"recording {number}"):
+                with located(name_of(item) if is_source(item) else f"recording {number}"):
                     batch.append(self._heard(number, samples))
             except (InputError, UnsupportedError, WeightsError) as error:
                 wrong = error
