@@ -37,9 +37,9 @@ def check_labels(name: str, value: Any) -> list[str] | None:
     seen: set[str] = set()
     for i, label in enumerate(labels):
         if not label.strip():
-            raise InputError(f"{name} must be words, and number {i} is {shown(label)}; leave it out")
+            raise InputError(f"{name} must have no empty label, and number {i} is {shown(label)}; leave it out")
         if label in seen:
-            raise InputError(f"{name} has {shown(label)} twice; give each label once")
+            raise InputError(f"{name} must have each label once, and {shown(label)} is there twice")
         seen.add(label)
     return labels
 
@@ -66,9 +66,9 @@ def entailment_of(runner: HeadRunner) -> tuple[int, int]:
     found = next((i for i, label in enumerate(labels) if label.lower().startswith("entail")), None)
     if found is None or len(labels) == 1:
         some = ", ".join(labels[:_SHOWN]) + ", ..." * (len(labels) > _SHOWN)
-        raise UnsupportedError("candidate_labels need a classifier of natural language inference, which has the label "
-                               f"'entailment' beside others, and this one has {some}; leave candidate_labels out for "
-                               "the labels of the model")
+        raise UnsupportedError("candidate_labels are for a classifier of natural language inference, which has the "
+                               f"label 'entailment' beside others, and this one has {some}; without them, classify "
+                               "chooses among the labels of the model")
     return (0 if found else len(labels) - 1), found
 
 

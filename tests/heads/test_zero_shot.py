@@ -107,9 +107,9 @@ def test_the_text_alone_is_cut():
 @pytest.mark.parametrize(("options", "message"), [
     ({"candidate_labels": []}, r"candidate_labels must have one label or more, such as \['sports', 'politics'\], not"),
     ({"candidate_labels": " , "}, "candidate_labels must have one label or more"),
-    ({"candidate_labels": ["a", "b", "a"]}, "candidate_labels has 'a' twice; give each label once"),
-    ({"candidate_labels": "a, b, a"}, "candidate_labels has 'a' twice"),
-    ({"candidate_labels": ["a", " "]}, "candidate_labels must be words, and number 1 is ' '"),
+    ({"candidate_labels": ["a", "b", "a"]}, "candidate_labels must have each label once, and 'a' is there twice"),
+    ({"candidate_labels": "a, b, a"}, "must have each label once"),
+    ({"candidate_labels": ["a", " "]}, "candidate_labels must have no empty label, and number 1 is ' '"),
     ({"candidate_labels": ["a", 3]}, "candidate_label 1 must be a string, not int 3"),
     ({"candidate_labels": {"a", "b"}}, "candidate_labels must be a string or a list of strings, not set, whose order"),
     ({"candidate_labels": 3}, "candidate_labels must be a string or a list of strings, not int 3"),
@@ -143,8 +143,8 @@ def test_an_image_or_a_pair_is_no_text(given, message):
 
 
 @pytest.mark.parametrize(("name", "message"), [
-    ("bert_classify", "which has the label 'entailment' beside others, and this one has dull, lively, neither; leave "),
-    ("bert_one", "and this one has good; leave candidate_labels out"), ("bert_tag", "no head to classify"),
+    ("bert_classify", "the label 'entailment' beside others, and this one has dull, lively, neither; without them, "),
+    ("bert_one", "and this one has good; without them"), ("bert_tag", "no head to classify"),
 ])
 def test_other_models_say_why_not(name, message):
     with pytest.raises(UnsupportedError, match=message):
