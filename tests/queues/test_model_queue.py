@@ -21,7 +21,8 @@ import pytest
 
 from engine.base.errors import Cancelled, Closing, EngineError, InputError, TimedOut
 from engine.base.stop import Stop
-from engine.queues import model_queue
+from engine.queues import model_queue, work_queue
+from engine.queues.entry import Bell
 from engine.queues.model_queue import ModelQueue
 from engine.queues.work import Work
 
@@ -243,6 +244,18 @@ def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatc
     assert next(queue._numbers) == 1
     [_] = queue.rows(stepper.work(2))
     assert next(queue._numbers) == 2, "a caller alone needs no ticket"
+
+
+def test_a_caller_waits_no_longer_while_those_who_were_served_wake_up(monkeypatch):
+    """Their bells are there still, and none of them computes for it."""
+    monkeypatch.setattr(work_queue, "LOOK", 2 * WAIT)
+    stepper, queue = callers_of(monkeypatch, 0.5, LONGEST=0.01)
+    served = queue.submit(stepper.work(1)).entry
+    queue._arrived.clear()
+    served.end = True
+    queue._asleep.append(Bell([served], None))
+    results([in_thread(lambda: [*queue.rows(stepper.work(2))])])
+    assert stepper.batches == [[(2, 1)]]
 
 
 def test_the_next_batch_is_packed_before_those_who_were_served_wake_up(monkeypatch):
