@@ -84,7 +84,7 @@ class Prefixes:
         work = sequence.work
         end = min(sequence.first_scored, sequence.length - 1) // BLOCK * BLOCK
         if work.packed is None and not work.entry.alone and (end or work.makes_tokens):
-            self._places.setdefault(work, {})[sequence] = self._used(sequence, end)
+            self._places.setdefault(work, {})[sequence] = self._add_user(sequence, end)
 
     def turn_of(self, sequence: Sequence) -> Sequence:
         """Let a sequence have what others have read; return who reads next: it, or another one that it waits for."""
@@ -154,8 +154,8 @@ class Prefixes:
         for each in _path(place):
             if each.reader is sequence:
                 each.reader = None
-        last = run = self._used(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
-        self._free(place)
+        last = run = self._add_user(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
+        self._drop_user(place)
         known = place.length if place else 0
         for each in _path(last):
             # Another sequence has read the same tokens into other cells, or reads them: only one of both is kept.
@@ -172,16 +172,16 @@ class Prefixes:
                 run.hypothesis = self._held(sequence.hypothesis, run.length)
             run = run.parent
         kept = self.kept
-        self._free(last, soon)
+        self._drop_user(last, soon)
         self.beyond += (self.kept - kept) * soon
         self.let_go(self.kept - self.most - self.beyond)
 
     def leave_all(self, work: StepWork, keeps: bool) -> None:
-        """Do so for all sequences of a request that ends."""
+        """Keep what all sequences of a request that ends have read. keeps: False to keep nothing."""
         for sequence in [*self._places.get(work, ())]:
             self.leave(sequence, keeps)
         for run in self._shared.pop(work, ()):
-            self._free(run)
+            self._drop_user(run)
         self.let_go(self.kept - self.most - self.beyond)
 
     def trim(self) -> None:
@@ -214,7 +214,7 @@ class Prefixes:
             self._request = self._stepper.open(None)
         return self._stepper.cut(hypothesis, length, self._request)
 
-    def _used(self, sequence: Sequence, end: int) -> _Run | None:
+    def _add_user(self, sequence: Sequence, end: int) -> _Run | None:
         """Return the run with the last of `end` ids of a sequence, which has one user more; None for no ids.
 
         Runs that are not there are made, and one that has other ids behind is split.
@@ -241,7 +241,7 @@ class Prefixes:
             each.users += 1
         return run
 
-    def _free(self, run: _Run | None, soon: bool = False) -> None:
+    def _drop_user(self, run: _Run | None, soon: bool = False) -> None:
         """Count one user less of a run and those above it; keep those that nobody uses, if they were read.
 
         soon: what is kept is the next to go, and is kept whatever the bound between calls is.

@@ -36,14 +36,16 @@ class CacheRoom:
         """Forget all sequences."""
         self.waiting: list[Sequence] = []
         """The sequences that wait for room, of requests that have entered; the first one is next."""
-        self._found: int | None = None      # the cells that were in use when the system had no memory for more
+        self._memory_cells: int | None = None    # the cells that were in use when the system had no memory for more
         self._spare = -1        # a lower bound of the free cells, after the last step
 
     @property
     def cells(self) -> int | None:
         """The most cells in use; None for no bound."""
         bound = None if self.tokens is None else self.tokens // BLOCK
-        return bound if self._found is None or (bound is not None and bound < self._found) else self._found
+        if self._memory_cells is None or (bound is not None and bound < self._memory_cells):
+            return bound
+        return self._memory_cells
 
     def free(self, entered: Iterable[Sequence]) -> int:
         """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0, too few are."""
@@ -70,7 +72,7 @@ class CacheRoom:
         needed = cells_of(work.cached if work.reserves else sequence.goal) - cells_of(self._prefixes.ahead(sequence))
         entered = [*entered]
         if not entered:
-            self._found = None
+            self._memory_cells = None
         missing = needed - self.free(entered) if self.cells is not None else 0
         if 0 < missing <= cells_of(self._prefixes.kept):
             self._prefixes.let_go(missing * BLOCK)
@@ -99,7 +101,7 @@ class CacheRoom:
         self.waiting = [sequence for sequence in self.waiting if sequence.work is not work]
         if not self.waiting:
             self._prefixes.trim()
-        self._found = None
+        self._memory_cells = None
 
     def crowded(self, entered: List[Sequence], decoding: int) -> Sequence | None:
         """Return the sequence that has to give way before the next step; as many kept prefixes as need be go first.
@@ -117,7 +119,7 @@ class CacheRoom:
 
     def fail(self) -> bool:
         """Note that the system has no memory for more cells; let all kept prefixes go, and return whether any did."""
-        self._found, self._spare = max(1, cells_of(self._stepper.held)), -1
+        self._memory_cells, self._spare = max(1, cells_of(self._stepper.held)), -1
         kept = self._prefixes.kept
         self._prefixes.let_go(kept)
         return kept > 0

@@ -77,7 +77,7 @@ class Schedule:
         self._queues: dict[tuple[int, Hashable], deque[DecoderWork]] = {}
         """The works that wait, by priority and owner, each in the order in which they came."""
         self._entered: set[DecoderWork] = set()
-        self._read_for: set[Hashable] = set()
+        self._unread_owners: set[Hashable] = set()
         """The owners of prompts that the last plan did not read to their ends."""
         self._size = FEWEST     # the most tokens of prompts in a step; it doubles after each step that read all of them
         self._cost: float | None = None
@@ -93,7 +93,7 @@ class Schedule:
 
     def forget(self) -> None:
         """Forget all works, and what was read for their owners."""
-        self._owners, self._queues, self._entered, self._read_for = {}, {}, set(), set()
+        self._owners, self._queues, self._entered, self._unread_owners = {}, {}, set(), set()
 
     def wait(self, work: DecoderWork) -> None:
         """Let a work wait.
@@ -102,7 +102,7 @@ class Schedule:
         highest count of all, if nobody does): nobody may be served first because he asked for nothing for a while.
         """
         name = work.entry.owner
-        asking = self._read_for.union(other for _, other in self._queues) & self._owners.keys()
+        asking = self._unread_owners.union(other for _, other in self._queues) & self._owners.keys()
         owner = self._owners.setdefault(name, _Owner())
         if name not in asking:
             reads = [self._owners[other].read for other in asking]
@@ -163,16 +163,16 @@ class Schedule:
             if source and sources and (waits or source >= size):        # a second source could make the step too long
                 continue
             before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
-            each = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)
-            n = min(sequence.unread, size, before + scores // each)
+            numbers = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)
+            n = min(sequence.unread, size, before + scores // numbers)
             if n <= 0 or not rows:
                 continue
             chosen.append((sequence, n))
-            size, rows, scores = max(0, size - n - source), rows - 1, scores - each * max(0, n - before)
+            size, rows, scores = max(0, size - n - source), rows - 1, scores - numbers * max(0, n - before)
             sources += source
             self._owners[sequence.work.entry.owner].read += n + source
         planned = dict(chosen)
-        self._read_for = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
+        self._unread_owners = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
         return chosen
 
     def prompt_tokens(self, decoding: int) -> int:

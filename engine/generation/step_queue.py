@@ -233,7 +233,7 @@ class StepQueue(WorkQueue):
     def _admit(self) -> None:
         """Let works enter while there is room, and compute the works of one pass that come before them."""
         if self.room.cells is not None:
-            decoding = sum(len(group.live) for group in self._groups.values())
+            decoding = self._decoding
             while (last := self.room.crowded(self._entered, decoding)) is not None:
                 self._give_way(last)
         if self.room.waiting:
@@ -324,6 +324,11 @@ class StepQueue(WorkQueue):
         self._reading += self.room.let_in(self._entered)
 
     @property
+    def _decoding(self) -> int:
+        """The number of sequences of which each step reads one token."""
+        return sum(len(group.live) for group in self._groups.values())
+
+    @property
     def _entered(self) -> list[Sequence]:
         """The sequences that have a promise of room."""
         return [*self._reading, *(sequence for group in self._groups.values() for sequence in group.live)]
@@ -375,7 +380,7 @@ class StepQueue(WorkQueue):
 
     def _compute(self) -> None:
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
-        decoding = sum(len(group.live) for group in self._groups.values())
+        decoding = self._decoding
         chosen = self.schedule.plan(decoding, self._reading, self.prefixes.turn_of) if self._reading else []
         # The encoder reads a source in the step with the first token of its work.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)

@@ -177,9 +177,7 @@ class WorkQueue(ABC):
 
     def _check_waiting(self, entries: Sequence[Entry], until: Stop) -> None:
         """Raise what ends the wait of a caller: its own stop, that of a work, or that it would wait for itself."""
-        until.check()
-        for entry in entries:
-            entry.stop.check()
+        _check_stops(entries, until)
         self._check_thread()
 
     def _is_first(self) -> bool:
@@ -260,9 +258,7 @@ class WorkQueue(ABC):
         self._stepping = entries
         try:
             while self._step() and not has_news(entries, seen) and self._thread is None:
-                until.check()
-                for entry in entries:
-                    entry.stop.check()
+                _check_stops(entries, until)
         finally:
             self._stepping = ()
 
@@ -497,6 +493,13 @@ def _seconds(entries: Sequence[Entry], until: Stop) -> float:
         if (deadline := entry.stop.deadline) and (not first or deadline < first):
             first = deadline
     return max(0.0, min(LOOK, first - time.monotonic())) if first else LOOK
+
+
+def _check_stops(entries: Sequence[Entry], until: Stop) -> None:
+    """Raise what ends the wait for some works: the stop of the caller, or that of one of them."""
+    until.check()
+    for entry in entries:
+        entry.stop.check()
 
 
 def gets_signals() -> bool:
