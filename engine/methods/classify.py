@@ -14,7 +14,8 @@ from ..base.options import Options, option
 from ..heads.classify import Sets, check_function, label_sets, labels_of, limits_of
 from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, warn_of_shift
 from ..heads.runner import check_choice
-from ..text.sentences import Sentence, read_sentences
+from ..images import Images
+from ..text.sentences import read_sentences
 from ..uncertainty.conformal import SCORES, check_coverage
 from .columns import column
 from .method import EncodingModel, Method
@@ -43,11 +44,13 @@ class ClassifyOptions(Options):
                              "top_k and function_to_apply out")
 
 
-def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: ClassifyOptions) -> Workload:
+def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptions) -> Workload:
+    """Return the work for texts or images."""
+    tokenize = (lambda images, stop: model.image_encoder.tokens(images, stop)) if isinstance(inputs, Images) else None
     runner = model.runner_of("classify")
     if options.coverage is None:
         labels = min(options.top_k or runner.config.outputs, runner.config.outputs)
-        return Logits(runner, texts, dictionaries=labels,
+        return Logits(runner, inputs, tokenize, dictionaries=labels,
                       finish=lambda logits: labels_of(runner, logits, options.top_k, options.function_to_apply))
     sets = Sets(check_coverage(options.coverage), check_choice("conformal_score", options.conformal_score, [*SCORES]),
                 flag("by_class", options.by_class))
@@ -62,7 +65,7 @@ def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: ClassifyO
         warn_of_shift(confidences, calibration, rate)
         return results
 
-    return Logits(runner, texts, finish=finish, dictionaries=runner.config.outputs)
+    return Logits(runner, inputs, tokenize, finish=finish, dictionaries=runner.config.outputs)
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -71,5 +74,5 @@ def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 CLASSIFY = Method("classify", ClassifyOptions, lambda model: model.runner_of("classify"),
-                  lambda given, options: read_sentences(given, "texts"), _prepare,
+                  lambda given, options: read_sentences(given, "texts"), _prepare, prepare_images=_prepare,
                   streamed="classes", columns=_columns)
