@@ -346,6 +346,7 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
     "transcriptions": _TRANSCRIBE,
     "detect_language": {"sounds": _TRANSCRIBE["sounds"]},
     "encode": {**_ENCODE, **each({
+        "images image": same("sentences"),
         "normalize": same("normalize_embeddings"), "dimensions output_dimension": same("truncate_dim")})},
     "encode_sparse": {**_ENCODE, **each({
         "convert_to_tensor": instead(_SPARSE, True, False),
@@ -364,7 +365,7 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "token_pooling": instead(LACKS)})},
     "classify": {**_PIPELINE, **each({
         "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences": same("texts"),
-        "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
+        "images": same("texts"), "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
     "tag": {**_PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
             "offset_mapping": instead("the tokenizer gives the offsets"),
             "delimiter": instead("words are joined by spaces", " ")},
