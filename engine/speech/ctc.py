@@ -32,7 +32,7 @@ OVERLAP = 5
 """The seconds that a window reads at each end where another window has the letters."""
 _VARIANCE_EPS = 1e-7
 """What transformers' feature extractor adds to the variance of samples."""
-_WHISPERS = "Whisper's models have it"
+_WHISPERS = "Whisper's models take it"
 
 
 class LetterModel:
@@ -130,7 +130,7 @@ class LetterTranscription:
     no_languages = "this model writes the language that it was trained on, so it detects no language"
 
     def __init__(self, model: LetterModel):
-        self._model, self._stem = model, model.stem
+        self.model, self._stem = model, model.stem
 
     def wanted(self, language: Any, task: Any, timestamps: bool | str, settings: Mapping[str, Any]) -> Spelled:
         """Return what a call wants; raises an error for an argument that only models such as Whisper have."""
@@ -174,7 +174,7 @@ class LetterTranscription:
                 wrong = error
                 break
             tokens += self._stem.tokens(len(samples))
-            if tokens >= self._model.max_batch_tokens:
+            if tokens >= self.model.max_batch_tokens:
                 yield batch
                 batch, tokens = [], 0
         if batch:
@@ -204,9 +204,9 @@ class LetterTranscription:
     def _computed(self, batch: list[_Heard], stop: Stop) -> Iterator[_Heard]:
         """Compute the windows of some recordings; yield each in order, as soon as those before it are there, too."""
         places = [(one, i) for one in batch for i in range(len(one.windows))]
-        work = self._model.work([one.windows[i][0] for one, i in places])
+        work = self.model.work([one.windows[i][0] for one, i in places])
         following = 0
-        for numbers, rows in self._model.queue.rows(work, stop):
+        for numbers, rows in self.model.queue.rows(work, stop):
             for number, row in zip(numbers, rows, strict=True):
                 one, i = places[number]
                 one.best[i] = self._counted(row, *one.windows[i])
@@ -222,8 +222,8 @@ class LetterTranscription:
 
     def _result(self, one: _Heard, wanted: Spelled) -> Any:
         """Return the text or the `Transcript` of a recording."""
-        spelling: Spelling = self._model.spelling
+        spelling: Spelling = self.model.spelling
         letters = letters_of(np.concatenate([one.best[i] for i in range(len(one.windows))]), spelling)
         if not wanted.timestamps:
             return text_of(letters, spelling)
-        return transcript_of(letters, spelling, self._stem.step / RATE, wanted.by_word)
+        return transcript_of(letters, spelling, self._stem.step, wanted.by_word)
