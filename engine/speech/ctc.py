@@ -9,10 +9,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..backends import check_layout, check_portable, get_backend
+from ..base.arguments import refuse_unknown
 from ..base.errors import InputError, UnsupportedError, WeightsError, located, shown
 from ..base.progress import growing_progress
 from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
+from ..model.generation_config import GenerationConfig
 from ..model.head import HeadLinear
 from ..model.run_config import RunOptions
 from ..model.spelling import Spelling
@@ -32,6 +34,8 @@ OVERLAP = 5
 """The seconds that a window reads at each end where another window has the letters."""
 _VARIANCE_EPS = 1e-7
 """What transformers' feature extractor adds to the variance of samples."""
+_ARGUMENTS = ("audio", "timestamps", "max_seconds", "show_progress_bar", "timeout")
+"""The arguments of `Transcriber.transcribe` that a model of letters has."""
 _WHISPERS = "Whisper's models take it"
 
 
@@ -69,7 +73,11 @@ class LetterModel:
         self.generation, self.calibrations = model.generation, encoder.calibrations
         self.backend, self.threads, self.precision, self.bits = chosen.name, run.threads, run.precision, run.bits
         self.max_batch_tokens = run.max_tokens
-        self._ops = chosen.ops(run.threads, portable)
+        try:
+            self._ops = chosen.ops(run.threads, portable)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"the {chosen.name} backend does not run the convolutions of recordings; cython, numba "
+                                   "and reference can: Transcriber.load(..., backend=...)") from error
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)
         release_pages(encoder.weights.values())
         # One window has enough tokens for the kernels, and more at a time take more memory. The rows of NumPy's
@@ -140,6 +148,8 @@ class LetterTranscription:
             given = f"language={shown(language)}" if language is not None else f"task={shown(task)}"
             raise UnsupportedError(f"{given} has no effect on a model of letters (CTC), which writes the language that "
                                    f"it was trained on; leave it out. {_WHISPERS}")
+        others = [name for name in settings if name not in GenerationConfig.__dataclass_fields__]
+        refuse_unknown("transcribe", others, _ARGUMENTS)
         if settings:
             raise UnsupportedError(f"{next(iter(settings))} is a setting of models that generate tokens, and this "
                                    f"model takes the best letter of each token (CTC); leave it out. {_WHISPERS}")

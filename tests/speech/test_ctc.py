@@ -107,7 +107,7 @@ def test_arguments_that_only_whisper_has(transcriber, refusals):
     sound = np.zeros(4000, np.float32)
     refusals(lambda method, arguments: getattr(transcriber, method)(sound, **arguments), [
         ("transcribe", {"language": "de"}), ("transcribe", {"task": "translate"}), ("transcribe", {"task": "write"}),
-        ("transcribe", {"num_beams": 2}), ("transcribe", {"max_new_tokens": 8}), ("detect_language", {}),
+        ("transcribe", {"num_beams": 2}), ("transcribe", {"word_times": True}), ("detect_language", {}),
     ])
     refusals(lambda options: Transcriber.load(ENCODERS / "wav2vec2_base", **options), [
         ({"cache": "int8"},), ({"max_rows": 3},), ({"max_batch_tokens": 1498},)])
