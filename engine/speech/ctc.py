@@ -76,8 +76,8 @@ class LetterModel:
         try:
             self._ops = chosen.ops(run.threads, portable)
         except UnsupportedError as error:
-            raise UnsupportedError(f"the {chosen.name} backend does not run the convolutions of recordings; cython, numba "
-                                   "and reference can: Transcriber.load(..., backend=...)") from error
+            raise UnsupportedError(f"the {chosen.name} backend does not run the convolutions of recordings; cython, "
+                                   "numba and reference can: Transcriber.load(..., backend=...)") from error
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)
         release_pages(encoder.weights.values())
         # One window has enough tokens for the kernels, and more at a time take more memory. The rows of NumPy's
