@@ -50,17 +50,20 @@ class LetterModel:
         encoder = model.encoder
         assert encoder is not None
         head = next(head for head in encoder.heads if head.config.task == "transcribe")
-        steps = head.config.steps
-        if not isinstance(encoder.stem, Waveform) or head.config.spelling is None or len(steps) != 1 or not isinstance(
-                steps[0], HeadLinear):
-            raise WeightsError("a model with a head of letters must have an input layer of the kind waveform, one map "
-                               "and a spelling; load its folder again")
+        first, *others = head.config.steps
+        if not isinstance(encoder.stem, Waveform) or head.config.spelling is None or others or not isinstance(
+                first, HeadLinear) or first.tied or first.activation != "identity":
+            raise WeightsError("a model with a head of letters must have an input layer of the kind waveform, one "
+                               "plain map and a spelling; load its folder again")
+        if encoder.stem.step > OVERLAP * RATE:
+            raise UnsupportedError(f"a token of this model stands for {encoder.stem.step / RATE:g} s, and windows need "
+                                   f"tokens of at most {OVERLAP} s")
         if options.cache is not None or options.max_rows != RunOptions.max_rows:
             name = "max_rows" if options.cache is None else "cache"
             raise UnsupportedError(f"{name} is an option of the decoder of a model, and this model has none; leave it "
                                    f"out. {_WHISPERS}")
         self.stem, self.spelling = encoder.stem, head.config.spelling
-        self._map, self._bias = head.weights[f"{steps[0].name}.weight"], head.weights.get(f"{steps[0].name}.bias")
+        self._map, self._bias = head.weights[f"{first.name}.weight"], head.weights.get(f"{first.name}.bias")
         chosen = get_backend(options.backend)
         portable = check_portable(chosen, options.bits)
         check_layout(chosen, encoder.layout, decodes=False, portable=portable)

@@ -122,8 +122,11 @@ def test_what_a_model_of_letters_lacks(transcriber):
         Engine(load_model(ENCODERS / "wav2vec2_base"))
     model = load_model(ENCODERS / "wav2vec2_base").encoder
     head = replace(model.heads[0], config=replace(model.heads[0].config, spelling=None))
-    with pytest.raises(WeightsError, match="one map and a spelling"):
+    with pytest.raises(WeightsError, match="one plain map and a spelling"):
         Transcriber(Model(encoder=replace(model, heads=(head,))))
+    stem = replace(model.stem, strides=(5, 2, 2, 2, 2, 2, 2000))
+    with pytest.raises(UnsupportedError, match=r"stands for 20 s, and windows need tokens of at most 5 s"):
+        Transcriber(Model(encoder=replace(model, stem=stem)))
 
 
 def test_recordings_before_a_wrong_one_are_not_lost(transcriber, tmp_path):
