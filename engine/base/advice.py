@@ -279,7 +279,8 @@ _TRANSCRIBE: Mapping[str, OtherName] = {
         "multilingual": nothing("each recording has one language", False),
         "chunk_length": nothing("windows have 30 s", 30),
         "chunk_length_s": nothing("windows have 30 s", 0, 30),
-        "stride_length_s": nothing("each window begins where the last segment of the window before it ends"),
+        "stride_length_s": nothing("each window of Whisper begins where the last segment of the window before it ends, "
+                                   "and those of other models overlap by 5 s at each end", 5),
         "verbose": instead("show_progress_bar=True shows a bar", False),
         "fp16": instead('precision="bfloat16" of load computes in 16 bits, where the CPU does', False),
     }),
@@ -504,6 +505,7 @@ MODULE: Mapping[str, str] = each({
         "engine.load(name) downloads a model of the hub, and the command engine fetch, too",
     "load_audio load_wav": "engine.read_audio(path) reads a file",
     "Whisper": "engine.load(path) returns a Transcriber for Whisper",
+    "Wav2Vec2ForCTC HubertForCTC AutoModelForCTC": "engine.load(path) returns a Transcriber for such a model",
     "version": "engine.__version__ says it",
     "Tokenizer": "a loaded model has the attribute tokenizer",
     "adapters": "import engine.adapters.sentence_transformers, langchain or another one by its whole name",
