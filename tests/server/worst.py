@@ -24,20 +24,21 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from engine.server.settings import MAX_DECODED, MAX_HELD, MAX_TOKENIZED
+from engine.server.settings import MAX_DECODED, MAX_HELD, MAX_LABELS, MAX_TOKENIZED
 
 from ..tools.encoders import save_encoder
 from ..tools.head_models import folder_of
 from ..tools.serving import Client
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
+from ..tools.zero_shot import nli_folder
 
 BODY = 16_000_000
 """About the bytes of the longest body that a server reads."""
 EMOJI = "\U0001f408"
 ROUTES: dict[str, tuple[str, ...]] = {
     "vectors": ("/v1/embeddings", "/v2/embed", "/embed", "/embed_all", "/similarity", "/tokenize", "/decode"),
-    "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "bert_tag": ("/tag",),
+    "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "nli": ("/zero-shot",), "bert_tag": ("/tag",),
     "bert_pairs": ("/rerank", "/score")}
 """The routes that are attacked, by the model."""
 
@@ -72,6 +73,13 @@ def worst(path: str) -> list[Any]:
     if path == "/score":
         return [{"text_1": first, "text_2": second} for first in ("a", long)
                 for second in (["a"] * 300_000, ["a"] * 20_000, [long] * 1500)]
+    if path == "/zero-shot":
+        labels = [f"{i}" for i in range(MAX_LABELS)]
+        return [one | {"parameters": {"candidate_labels": labels, "hypothesis_template": "{}"}}
+                for one in (*lists("inputs"), {"inputs": long})] + [
+                {"inputs": "a", "parameters": {"candidate_labels": ["a"] * 3_000_000}},
+                {"inputs": "a", "parameters": {"candidate_labels": "a," * (BODY // 2)}},
+                {"inputs": "a", "parameters": {"candidate_labels": labels, "hypothesis_template": "{}" + "a" * BODY}}]
     if path == "/predict":
         return [*lists("inputs"), {"inputs": [["a", "b"]] * 200_000}, {"inputs": [["a", long]] * 1500}]
     if path == "/tag":
@@ -184,14 +192,15 @@ def harmless(path: str) -> Callable[[int], Any]:
         "/rerank": lambda texts: {"query": "the cat", "documents": texts},
         "/decode": lambda texts: {"ids": [[5, 6]] * len(texts)},
         "/score": lambda texts: {"text_1": "the cat", "text_2": texts},
-        "/predict": lambda texts: {"inputs": [[text] for text in texts]}}
+        "/predict": lambda texts: {"inputs": [[text] for text in texts]},
+        "/zero-shot": lambda texts: {"inputs": texts, "parameters": {"candidate_labels": ["a cat"]}}}
     return lambda count: make.get(path, lambda texts: {"inputs": texts})(["the cat sat on a mat"] * count)
 
 
 def model_of(name: str, folder: Path) -> str:
     """Return the path of a tiny model, which is made if there is none."""
     if name != "vectors":
-        return str(folder_of(name))
+        return str(nli_folder("bert_classify") if name == "nli" else folder_of(name))
     save_encoder(random_model(tiny_text()), folder / "tiny.npz")
     return str(folder / "tiny.npz")
 
