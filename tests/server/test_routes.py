@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from huggingface_hub import InferenceClient
 
 from engine import Engine
 from engine.jobs.batch_api import BatchRequest
@@ -506,7 +507,7 @@ def test_pages(served):
     assert answer.headers["allow"] == "POST"
 
 
-def test_labels_of_the_client(served, snapshot):
+def test_labels_of_the_client(served, snapshot, monkeypatch):
     """The form is that of the client of huggingface_hub, whose fields may be null, and a string has commas."""
     client = served("nli")
     body = {"inputs": TEXTS[0], "parameters": {"candidate_labels": "good, a cat", "hypothesis_template": None,
@@ -519,6 +520,10 @@ def test_labels_of_the_client(served, snapshot):
              {"candidate_labels": ["a", "cat " * 100]}, {"candidate_labels": ["a"], "top_k": 1}]
     lines = refusals(client, [("/zero-shot", {"inputs": "a", "parameters": one}) for one in wrong]).splitlines()
     assert [line[-300:] for line in lines] == snapshot
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)     # it asks this server alone
+    asked = InferenceClient().zero_shot_classification(
+        TEXTS[0], ["good", "a cat"], model=f"http://127.0.0.1:{client.port}/zero-shot")
+    assert [{"label": one.label, "score": one.score} for one in asked] == client.post("/zero-shot", body).data
     other = served("bert_classify").post("/zero-shot", body)
     assert other.status == 400
     assert "this one has dull, lively, neither" in other.data["error"]
