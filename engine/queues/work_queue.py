@@ -292,7 +292,7 @@ class WorkQueue(ABC):
         while self._left:
             one = self._left[0]
             entry = one.entry if isinstance(one, TicketRef) else one
-            if entry.process == self._process:
+            if entry is not None and entry.process == self._process:
                 self._finish(entry, Cancelled())
             self._left.popleft()
         while self._deadlines and self._deadlines[0][0] < time.monotonic():

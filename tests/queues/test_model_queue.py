@@ -562,9 +562,13 @@ def test_interrupts_at_any_moment_leave_nobody_waiting():
     assert is_empty(queue)
 
 
-def test_an_interrupt_at_each_line_leaves_nobody_waiting():
+@pytest.mark.parametrize("how", ["result", "submit", "cancel"])
+def test_an_interrupt_at_each_line_leaves_nobody_waiting(how):
     """The n-th line that a caller runs in the queue raises, for every n, while another caller waits."""
     n, reached = 0, True
+    run = {"result": lambda queue, ticket, work: ticket.result(),
+           "submit": lambda queue, ticket, work: queue.submit(work).result(),
+           "cancel": lambda queue, ticket, work: (queue.submit(work).cancel(), ticket.result())[1]}[how]
     while reached:
         n += 1
         stepper, queue = Stepper(), ModelQueue(64)
@@ -585,12 +589,13 @@ def test_an_interrupt_at_each_line_leaves_nobody_waiting():
 
         sys.settrace(trace)
         try:
-            found = [row.tolist() for row in tickets[0].result()]
+            found = [row.tolist() for row in run(queue, tickets[0], works[0])]
         except KeyboardInterrupt:
             found = None
         finally:
             sys.settrace(None)
         reached = lines >= n
+        assert queue.tokens <= 2 * 120 + 70, n
         other, own = (in_thread(lambda ticket=ticket: [row.tolist() for row in ticket.result(WAIT)])
                       for ticket in tickets[::-1])
         assert results([own, other]) == [expected(work) for work in works], n
