@@ -33,7 +33,8 @@ _BLOCK = 1 << 20
 def files_read(folder: ModelFolder) -> list[str]:
     """Return the relative paths of the files that loading a folder reads, with those of the weights last.
 
-    Of the folder this reads modules.json, router_config.json, each config.json and the index of split weights alone. Raises `WeightsError` where these are wrong.
+    Of the folder this reads modules.json, router_config.json, each config.json and the index of split weights alone.
+    Raises `WeightsError` where these are wrong.
     """
     read = [name for name in _OF_MODEL if folder.has(name)]
     weights = []
