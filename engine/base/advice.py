@@ -34,7 +34,8 @@ AT_CALL = "give it to the call, and not to load"
 LOAD: Mapping[str, OtherName] = each({
     "max_tokens": OtherName("max_batch_tokens", earlier=True),
     # The path.
-    "model model_path model_name model_name_or_path model_size_or_path pretrained_model_name_or_path repo_id": same("path"),
+    "model model_path model_name model_name_or_path model_size_or_path pretrained_model_name_or_path repo_id":
+        same("path"),
     "filename": instead("put it at the end of the name, as in org/name/model.gguf"),
     "cache_dir cache_folder download_root": instead(
         "the environment variable HF_HUB_CACHE says where models of the hub are kept"),
@@ -488,8 +489,8 @@ SET: Mapping[str, str] = each({
 """What to do in place of setting an attribute; for every other public one, load the model again."""
 
 MODULE: Mapping[str, str] = each({
-    "pipeline": "engine.load(path) loads a model, and its methods do what pipelines do: classify, tag, fill_mask, encode, "
-                "generate, transcribe ...",
+    "pipeline": "engine.load(path) loads a model, and its methods do what pipelines do: classify, tag, fill_mask, "
+                "encode, generate, transcribe ...",
     "from_pretrained AutoModel AutoTokenizer AutoModelForCausalLM AutoConfig AutoModelForTokenClassification "
     "AutoModelForSequenceClassification Model.from_pretrained LLM Llama WhisperModel TextEmbedding InferenceSession "
     "load_engine Encoder Embedder": "engine.load(path) returns the object for the model: an Engine, a Generator ...",
