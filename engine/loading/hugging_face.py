@@ -20,6 +20,7 @@ from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
 from ..weights.head import Head, tasks_of
+from ..weights.input_layers import Patches
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense, Module, Normalize
 from ..weights.parameters import take_arrays
@@ -29,6 +30,7 @@ from .chat import read_chat
 from .colbert import LINEAR, stanford_modules
 from .generation_settings import GENERATION, settings_of
 from .head_tokens import with_tokens
+from .image_settings import read_image_settings
 from .left_out import drop_extra, warn_of_head, warn_of_images
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
@@ -227,7 +229,10 @@ class FolderSource(Source):
             config, weights = part.take(_with_adapter(part, tensors, task))
             dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, names)
-            return _Home(_transformer(part, config, weights), part=part, values=values, heads=heads, dense=dense,
+            encoder = _transformer(part, config, weights)
+            if isinstance(encoder.stem, Patches):
+                encoder = replace(encoder, images=read_image_settings(home, str(values["model_type"])))
+            return _Home(encoder, part=part, values=values, heads=heads, dense=dense,
                          translates=family.translates, linear=linear,
                          unread=tuple(tensor for tensor, name in names.items() if name is None))
 

@@ -745,9 +745,9 @@ T5 = Case(
     })
 
 VIT = Case(
-    "vit", "ViT, DINOv2, DINOv2 with registers",
-    types=("dinov2", "dinov2_with_registers", "vit"),
-    left_out=["pooler.dense.weight", "classifier.bias", "decoder.0.weight", "vit.embeddings.mask_token"])
+    "vit", "ViT, DeiT, DINOv2, DINOv2 with registers",
+    types=("deit", "dinov2", "dinov2_with_registers", "vit"),
+    left_out=["pooler.dense.weight", "decoder.0.weight", "vit.embeddings.mask_token"])
 
 WHISPER = Case(
     "whisper", "Whisper's encoder",
@@ -833,7 +833,9 @@ def _convolutions(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 STEMS: dict[str, Mapping[str, tuple[int, ...]]] = {
-    "dinov2": _PATCHES | _SCALES, "vit": _PATCHES, "dinov2_with_registers": _PATCHES | {
+    "dinov2": _PATCHES | _SCALES, "vit": _PATCHES,
+    "deit": _PATCHES | {"embeddings.distillation_token": (1, 1, 8), "embeddings.position_embeddings": (1, 6, 8)},
+    "dinov2_with_registers": _PATCHES | {
         "embeddings.register_tokens": (1, CONFIGS["dinov2_with_registers"]["num_register_tokens"], 8)},
     "whisper": {"conv1.weight": (8, 3, 3), "conv1.bias": (8,), "conv2.weight": (8, 8, 3), "conv2.bias": (8,),
                 "embed_positions.weight": (5, 8)},

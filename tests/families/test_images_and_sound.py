@@ -17,7 +17,7 @@ from ..tools.encoders import convert_encoder, engine_of, load_encoder
 from ..tools.golden_models import GOLDEN, cosine, load
 from ..tools.running import COMPILED
 
-IMAGES = ("vit_own", "vit_new", "vit_unbiased", "dinov2_own", "dinov2_giant", "dinov2_registers")
+IMAGES = ("vit_own", "vit_new", "vit_unbiased", "deit_own", "dinov2_own", "dinov2_giant", "dinov2_registers")
 FRAMES = ("whisper_own", "whisper_model", "whisper_relu")
 WAVES = ("wav2vec2_base", "wav2vec2_large", "hubert_ctc")
 MODELS = IMAGES + FRAMES + WAVES
