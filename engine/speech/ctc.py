@@ -96,13 +96,14 @@ class LetterModel:
         return Work(self._compute, [self.stem.tokens(len(window)) for window in windows], windows)
 
     def _compute(self, pieces: Pieces, stop: Stop) -> list[np.ndarray]:
-        """Return the number of the output with the largest score for each token of each window."""
+        """Return the number of the output with the largest score of each token of each window, or -1."""
         windows = [work.data[number] for work, numbers in pieces for number in numbers]
         rows = [self.stem.embed(self._scaled(window), self._ops, stop) for window in windows]
         batch, _ = pack(self.config, inputs_embeds=rows)
         scores = self._ops.linear(self._plan.forward(batch, stop), self._map, self._bias, activation=None,
                                   residual=None)
-        return np.split(scores.argmax(axis=1), np.cumsum([len(row) for row in rows])[:-1])
+        best = np.where(np.isfinite(scores).all(axis=1), scores.argmax(axis=1), -1)
+        return np.split(best, np.cumsum([len(row) for row in rows])[:-1])
 
     def _scaled(self, samples: np.ndarray) -> np.ndarray:
         """Return samples as the model reads them: float32 of mean 0 and variance 1, if it was trained so."""
@@ -234,9 +235,13 @@ class LetterTranscription:
         return best[before : tokens - after]
 
     def _result(self, one: _Heard, wanted: Spelled) -> Any:
-        """Return the text or the `Transcript` of a recording."""
+        """Return the text or the `Transcript` of a recording; raises `WeightsError` for scores that are not finite."""
         spelling: Spelling = self.model.spelling
-        letters = letters_of(np.concatenate([one.best[i] for i in range(len(one.windows))]), spelling)
+        best = np.concatenate([one.best[i] for i in range(len(one.windows))])
+        if best.min() < 0:
+            raise WeightsError(f"recording {one.number}: the model gives scores that are no finite numbers; copy its "
+                               "folder again from its source, or load it with precision='float32'")
+        letters = letters_of(best, spelling)
         if not wanted.timestamps:
             return text_of(letters, spelling)
         return transcript_of(letters, spelling, self._stem.step, wanted.by_word)

@@ -143,6 +143,15 @@ def test_recordings_before_a_wrong_one_are_not_lost(transcriber, tmp_path):
         transcriber.transcribe(recording(40), timeout=1e-9)
 
 
+def test_scores_that_are_not_finite():
+    model = load_model(ENCODERS / "wav2vec2_base").encoder
+    [head] = model.heads
+    weights = {name: np.full_like(array, 3e38) for name, array in head.weights.items()}
+    transcriber = Transcriber(Model(encoder=replace(model, heads=(replace(head, weights=weights),))))
+    with pytest.raises(WeightsError, match="recording 0: the model gives scores that are no finite numbers"):
+        transcriber.transcribe(recording(0.1))
+
+
 def test_files(transcriber, tmp_path, capsys):
     pytest.importorskip("soundfile")
     sound = recording(31)
