@@ -26,13 +26,14 @@ from typing import Any
 
 import numpy as np
 
-from engine.server.settings import MAX_DECODED, MAX_HELD, MAX_ON_DISK, MAX_TOKENIZED
+from engine.server.settings import MAX_DECODED, MAX_HELD, MAX_LABELS, MAX_ON_DISK, MAX_TOKENIZED
 from engine.speech.samples import RATE
 
 from ..tools.head_models import folder_of
 from ..tools.serving import JSON, Client
 from ..tools.sound_files import encoded, wav
 from ..tools.text_models import HELLO
+from ..tools.zero_shot import nli_folder
 from .bodies import CHAT, COMPLETE, FORM, TRANSCRIBE, form, sound
 from .stopping import MAKERS
 
@@ -41,7 +42,7 @@ BODY = 16_000_000
 EMOJI = "\U0001f408"
 ROUTES: dict[str, tuple[str, ...]] = {
     "vectors": ("/v1/embeddings", "/v2/embed", "/embed", "/embed_all", "/similarity", "/tokenize", "/decode"),
-    "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "bert_tag": ("/tag",),
+    "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "nli": ("/zero-shot",), "bert_tag": ("/tag",),
     "bert_pairs": ("/rerank", "/score"),
     "text": (CHAT, COMPLETE, "/tokenize", "/detokenize", "/apply-template"), "speech": (TRANSCRIBE,)}
 """The routes that are attacked, by the model."""
@@ -118,6 +119,13 @@ def worst(path: str) -> list[Any]:
     if path == "/score":
         return [{"text_1": first, "text_2": second} for first in ("a", long)
                 for second in (["a"] * 300_000, ["a"] * 20_000, [long] * 1500)]
+    if path == "/zero-shot":
+        labels = [f"{i}" for i in range(MAX_LABELS)]
+        return [one | {"parameters": {"candidate_labels": labels, "hypothesis_template": "{}"}}
+                for one in (*lists("inputs"), {"inputs": long})] + [
+                {"inputs": "a", "parameters": {"candidate_labels": ["a"] * 3_000_000}},
+                {"inputs": "a", "parameters": {"candidate_labels": "a," * (BODY // 2)}},
+                {"inputs": "a", "parameters": {"candidate_labels": labels, "hypothesis_template": "{}" + "a" * BODY}}]
     if path == "/predict":
         return [*lists("inputs"), {"inputs": [["a", "b"]] * 200_000}, {"inputs": [["a", long]] * 1500}]
     if path == "/tag":
@@ -236,14 +244,15 @@ def harmless(path: str) -> Callable[[int], Any]:
         COMPLETE: lambda texts: {"prompt": texts, "max_tokens": 2},
         "/apply-template": lambda texts: {"messages": HELLO * len(texts)},
         "/detokenize": lambda texts: {"tokens": [70] * len(texts)}, TRANSCRIBE: lambda texts: form(sound(1)),
-        "/predict": lambda texts: {"inputs": [[text] for text in texts]}}
+        "/predict": lambda texts: {"inputs": [[text] for text in texts]},
+        "/zero-shot": lambda texts: {"inputs": texts, "parameters": {"candidate_labels": ["a cat"]}}}
     return lambda count: make.get(path, lambda texts: {"inputs": texts})(["the cat sat on a mat"] * count)
 
 
 def model_of(name: str, folder: Path) -> str:
     """Return the path of a tiny model, which is made if there is none."""
     if name not in MAKERS:
-        return str(folder_of(name))
+        return str(nli_folder("bert_classify") if name == "nli" else folder_of(name))
     return str(MAKERS[name](folder))
 
 
