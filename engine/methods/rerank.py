@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from ..base.stop import NEVER, Stop
 from ..encoding.call import PLAIN, Call
 from ..generation.scoring import LastLogits
 from ..generation.step_queue import StepQueue
+from ..generation.tickets import DecoderTicket
 from ..heads.coverage import limit_of_rank
 from ..heads.pairs import check_query
 from ..queues.work import Pieces, Work
@@ -49,6 +50,10 @@ class RerankerRankOptions(RerankerPredictOptions):
     coverage: float | None = None
 
 
+_Asked: TypeAlias = tuple[Sequence[int], LastLogits, DecoderTicket]
+"""The numbers of the prompts of one query, their work and its ticket."""
+
+
 class PromptLogits:
     """Computes the logit of each prompt of one call in the queue of a language model, as a `Computing`.
 
@@ -61,43 +66,69 @@ class PromptLogits:
 
         The logit of a prompt is that of the first answer, without that of the second one if there are two.
         """
-        self._queue, self._answers, self._queries, self._cache_key = queue, [*answers], queries, cache_key
+        self._queue, self._answers, self._queries, self._cache_key = queue, (*answers,), queries, cache_key
 
     def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
         """Yield ([number of a prompt], [its logit]) for each prompt of the call, as soon as it is there."""
-        for number, logit in self._logits(range(len(tokens.input_ids)), tokens.input_ids, call.stop):
-            yield [number], [logit]
+        asked: list[_Asked] = []
+        try:
+            self.ask(range(len(tokens.input_ids)), tokens.input_ids, call.stop, asked)
+            for number, logit in _answered(asked):
+                yield [number], [logit]
+        finally:
+            _cancel(asked)
 
     def work(self, tokens: Tokens, call: Call) -> Work:
         """Return the work of all prompts of the call for a queue in front of that of the model."""
-        return Work(self._compute, [len(ids) for ids in tokens.input_ids], tokens.input_ids)
+        return Work(_PromptsOfCalls(self._queue, self._answers), [len(ids) for ids in tokens.input_ids],
+                    (self, tokens.input_ids))
 
-    def _compute(self, pieces: Pieces, stop: Stop) -> NDArray[np.float32]:
-        [(work, numbers)] = pieces      # each call has a job of its own
-        logits = dict(self._logits(numbers, work.data, stop))
-        return np.array([logits[number] for number in numbers], np.float32)
-
-    def _logits(self, numbers: Sequence[int], prompts: Sequence[NDArray[Any]], stop: Stop
-                ) -> Iterator[tuple[int, np.float32]]:
-        """Yield the number and the logit of each of some prompts. prompts: all of the call."""
+    def ask(self, numbers: Sequence[int], prompts: Sequence[NDArray[Any]], stop: Stop, asked: list[_Asked]) -> None:
+        """Let some prompts wait for the model. prompts: all of the call. asked: gets what is asked, for each query."""
         by_query: dict[str, list[int]] = {}
         for number in numbers:
             by_query.setdefault(self._queries[number], []).append(number)
-        works = [LastLogits([prompts[i] for i in members], self._answers, names=[f"pair {i}" for i in members])
-                 for members in by_query.values()]
-        for work in works:
-            work.cache_key = self._cache_key
         owner = object()        # the call has its share of the tokens
-        tickets = [self._queue.submit(work, owner=owner, stop=stop) for work in works]
+        for members in by_query.values():
+            work = LastLogits([prompts[i] for i in members], [*self._answers], names=[f"pair {i}" for i in members])
+            work.cache_key = self._cache_key
+            asked.append((members, work, self._queue.submit(work, owner=owner, stop=stop)))
+
+
+@dataclass(frozen=True)
+class _PromptsOfCalls:
+    """A job of `Work`: it computes prompts of several calls together, with answers that are the same."""
+
+    queue: StepQueue
+    answers: tuple[int, ...]
+
+    def __call__(self, pieces: Pieces, stop: Stop) -> NDArray[np.float32]:
+        """Return the logits of all pieces; the data of each work is its `PromptLogits` and its prompts."""
+        asked: list[list[_Asked]] = [[] for _ in pieces]
         try:
-            for members, work, ticket in zip(by_query.values(), works, tickets, strict=True):
-                for token in ticket:        # its id is the number of a prompt of the work that has its logits now
-                    logits = work.scores[token.id]
-                    assert logits is not None
-                    yield members[token.id], logits[0] - logits[1] if len(logits) == 2 else logits[0]
+            for (work, numbers), of_call in zip(pieces, asked, strict=True):
+                logits, prompts = work.data
+                logits.ask(numbers, prompts, stop, of_call)
+            found = [dict(_answered(of_call)) for of_call in asked]
         finally:
-            for ticket in tickets:
-                ticket.cancel()
+            for of_call in asked:
+                _cancel(of_call)
+        return np.array([logits[number] for logits, (_, numbers) in zip(found, pieces, strict=True)
+                         for number in numbers], np.float32)
+
+
+def _answered(asked: Sequence[_Asked]) -> Iterator[tuple[int, np.float32]]:
+    """Yield the number and the logit of each prompt that was asked."""
+    for members, work, ticket in asked:
+        for token in ticket:        # its id is the number of a prompt of the work that has its logits now
+            logits = work.scores[token.id]
+            assert logits is not None
+            yield members[token.id], logits[0] - logits[1] if len(logits) == 2 else logits[0]
+
+
+def _cancel(asked: Sequence[_Asked]) -> None:
+    for _, _, ticket in asked:
+        ticket.cancel()
 
 
 class _Prompts(Workload):

@@ -69,7 +69,8 @@ class Service(RequestService):
                                    "nothing to serve; Engine.forward computes what it has")
         threads = positive_int_or_none("tokenizer_threads", tokenizer_threads) or min(4, max(1, model.threads // 2))
         super().__init__(threads, positive_int("max_bytes", max_bytes), beside)
-        # A language model reads prompts in steps, in a queue of its own; the requests of a server wait in front of it.
+        # A language model reads prompts in steps, in a queue of its own. The requests of a server wait in front of it,
+        # in the queue that knows before a request is taken when its turn comes; a batch has prompts of many requests.
         self._queue: ModelQueue = (model.queue if isinstance(model.queue, ModelQueue)
                                    else ModelQueue(model.max_batch_tokens))
         self._counted = deepcopy(self._queue.counts)        # before the service

@@ -19,6 +19,7 @@ pytest.importorskip("soundfile")
 from engine.base.errors import InputError
 from engine.cli import serve
 from engine.cli.main import parsers
+from engine.loading import load
 
 from ..tools.paths import ROOT
 from ..tools.serving import Client
@@ -159,6 +160,14 @@ def test_the_name_of_a_model_is_the_last_part_of_its_path(tmp_path):
     assert (found.names, found.silent_names) == (("text-embedding-3-small", "x"), ())
     with pytest.raises(InputError, match=r"--served-model-name .*no UTF-8"):
         settings(str(tmp_path), "--served-model-name", os.fsdecode(b"\xff"))
+
+
+@pytest.mark.parametrize("options", [(), ("--max-text-tokens", "9000")])
+def test_the_files_of_a_model_are_opened_once(model, monkeypatch, options):
+    opened, open_path = [], load._open
+    monkeypatch.setattr(load, "_open", lambda *given: opened.append(given) or open_path(*given))
+    serve._model(parsers()[1]["serve"].parse([str(model), *options]), str(model)).close()
+    assert len(opened) == 1
 
 
 def test_keys_of_the_variable(model, tmp_path, monkeypatch):

@@ -78,8 +78,8 @@ def whole_contexts(**prompt: Any) -> list[Any]:
 def recordings() -> list[bytes]:
     """Return the worst forms: long recordings in few bytes, many bytes that are none, and many fields."""
     silence = encoded(np.zeros(3600 * RATE // 2, np.float32), "FLAC", "PCM_16", RATE // 2)     # an hour
-    noise = np.random.default_rng(0).bytes(2**24)
-    return [form(silence), form(sound(300), response_format="verbose_json"), form(noise),
+    noise = np.random.default_rng(0).bytes(2**23)
+    return [form(silence), form(sound(120), response_format="verbose_json"), form(noise),
             form(b"", **{f"field {i}": "a" for i in range(60)}), form(b"RIFF" + noise), form(wav(noise, rate=10**6)),
             form(wav(noise)), form(silence, stream="true")]
 
