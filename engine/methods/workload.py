@@ -131,6 +131,9 @@ class Workload:
     call or several, and then `end` is called. When all slices have ended, `result` returns the result of the call.
     """
 
+    sequences = 1
+    """How many sequences each input has at least."""
+
     def __init__(self, computation: Computing, inputs: Sequence[Any],
                  tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None, results: Any = None, *, cost: Cost):
         """inputs: what is tokenized, with prompts. tokenize: None where `slice` is another one.
@@ -143,9 +146,6 @@ class Workload:
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield ranges of inputs to tokenize at one time, which bounds the memory; None for the usual most of each."""
         return slices(self.inputs, most, most_characters)
-
-    sequences = 1
-    """How many sequences each input has at least."""
 
     def least(self, stop: Stop = NEVER) -> int:
         """Return how many tokens all sequences of an input have at least, before any input is tokenized."""

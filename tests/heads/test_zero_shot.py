@@ -12,6 +12,7 @@ import pytest
 from engine import Engine, InputError, UnsupportedError, load_model
 from engine.base.errors import TextTooLong
 from engine.heads.zero_shot import entailment_of
+from engine.methods.classify import CLASSIFY, ClassifyOptions
 from engine.weights.calibration import Calibration
 
 from ..tools import head_texts as texts
@@ -162,6 +163,13 @@ def test_a_calibration_does_not_apply():
                     for engine in (calibrated, load("bert_classify")))
     assert "margin" in calibrated.classify(TEXTS[0])
     assert found == [one | {"calibrated": False} for one in plain]
+
+
+def test_pairs_without_tokens_have_no_logits():
+    options = ClassifyOptions(candidate_labels=LABELS, top_k=None)
+    workload = CLASSIFY.prepare(load(), ["a"], options)
+    workload.end(workload.slice(range(1)))
+    assert [one["score"] for one in workload.result()[0]] == pytest.approx([1 / 3] * 3)
 
 
 def test_a_stream_of_labels():
