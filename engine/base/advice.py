@@ -280,7 +280,8 @@ _TRANSCRIBE: Mapping[str, OtherName] = {
         "multilingual": nothing("each recording has one language", False),
         "chunk_length": nothing("windows have 30 s", 30),
         "chunk_length_s": nothing("windows have 30 s", 0, 30),
-        "stride_length_s": nothing("each window begins where the last segment of the window before it ends"),
+        "stride_length_s": nothing("each window of Whisper begins where the last segment of the window before it ends, "
+                                   "and those of other models overlap by 5 s at each end", 5),
         "verbose": instead("show_progress_bar=True shows a bar", False),
         "fp16": instead('precision="bfloat16" of load computes in 16 bits, where the CPU does', False),
     }),
@@ -347,6 +348,7 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
     "transcriptions": _TRANSCRIBE,
     "detect_language": {"sounds": _TRANSCRIBE["sounds"]},
     "encode": {**_ENCODE, **each({
+        "images image": same("sentences"),
         "normalize": same("normalize_embeddings"), "dimensions output_dimension": same("truncate_dim")})},
     "encode_sparse": {**_ENCODE, **each({
         "convert_to_tensor": instead(_SPARSE, True, False),
@@ -365,7 +367,7 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "token_pooling": instead(LACKS)})},
     "classify": {**_PIPELINE, **each({
         "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences": same("texts"),
-        "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
+        "images": same("texts"), "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
     "tag": {**_PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
             "offset_mapping": instead("the tokenizer gives the offsets"),
             "delimiter": instead("words are joined by spaces", " ")},
@@ -508,6 +510,7 @@ MODULE: Mapping[str, str] = each({
         "engine.load(name) downloads a model of the hub, and the command engine fetch, too",
     "load_audio load_wav": "engine.read_audio(path) reads a file",
     "Whisper": "engine.load(path) returns a Transcriber for Whisper",
+    "Wav2Vec2ForCTC HubertForCTC AutoModelForCTC": "engine.load(path) returns a Transcriber for such a model",
     "version": "engine.__version__ says it",
     "Tokenizer": "a loaded model has the attribute tokenizer",
     "adapters": "import engine.adapters.sentence_transformers, langchain or another one by its whole name",

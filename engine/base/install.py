@@ -46,6 +46,11 @@ def require_speech(module: str, what: str) -> ModuleType:
     return _imported(module, what, install_command("speech"))
 
 
+def require_images(module: str) -> ModuleType:
+    """Import a module of the [images] extra, or raise an `UnsupportedError` that says how to install it."""
+    return _imported(module, "reading an image", install_command("images"), package="Pillow")
+
+
 def require_server(module: str) -> ModuleType:
     """Import a module of the [server] extra, or raise `UnsupportedError`."""
     return _imported(module, "serve", install_command("server"))
@@ -68,8 +73,9 @@ def require_files(module: str) -> ModuleType:
     return _imported(module, "Parquet, and places such as s3://bucket,", install_command("files"), "need")
 
 
-def _imported(module: str, what: str, advice: str, needs: str = "needs") -> ModuleType:
+def _imported(module: str, what: str, advice: str, needs: str = "needs", package: str = "") -> ModuleType:
     try:
         return import_module(module)
     except (ImportError, OSError) as error:  # OSError: soundfile without its library of C
-        raise UnsupportedError(f"{what} {needs} the package {module.partition('.')[0]}; {advice}") from error
+        package = package or module.partition(".")[0]
+        raise UnsupportedError(f"{what} {needs} the package {package}; {advice}") from error

@@ -27,7 +27,7 @@ def encode(args: argparse.Namespace) -> None:
         raise InputError(f"the output must be - or be named *{', *'.join(WRITERS)}, not {args.output!r}")
     if args.output != STDIO:
         check_folder(Path(args.output))
-    sentences, _ = read_inputs(args, "--text", other=READS_COLUMNS)
+    sentences, _ = read_inputs(args, "--text", other=READS_COLUMNS, images=True)
     engine = Engine.load(args.model, **run_options(args, "task", "revision"))
     vectors = engine.encode(sentences, prompt_name=args.prompt_name, prompt=args.prompt,
                             normalize_embeddings=args.normalize, show_progress_bar=sys.stderr.isatty(), task=args.route)

@@ -39,7 +39,7 @@ TOGETHER = 1024
 """How many inputs are computed at a time, and written before the next ones are read."""
 
 COMMANDS = {
-    "classify": "write the labels of texts",
+    "classify": "write the labels of texts or images",
     "tag": "write the tags of texts, or the entities that they make",
     "answer": "write the parts of texts that answer questions",
     "rank": "order documents by how well they answer queries",
@@ -74,6 +74,7 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
         "file", nargs="?",
         help="UTF-8 text" + (f": a line is {line}" if line else "") + f"; with --jsonl, or if the name ends in .jsonl, "
         f"a line is a JSON object with {' and '.join(fields)}; - for standard input, the default" + (
+            "; or an image; for a model of images a line is the path of one" if name == "classify" else "") + (
             "" if name == "rank" else f"; or one {TEXTS[name][2:]} itself, where there is no such file"))
     if name in ABOUT:
         command.add_argument(f"--{ABOUT[name]}", metavar="TEXT", help=_ABOUT_HELP[name])
@@ -159,7 +160,7 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
         raise InputError("give the question to the text with --question")
     lines, places = read_inputs(args, TEXTS[args.command], kept=(".tsv",) if args.command == "answer" else (), other=(
         f"write JSON objects with {' and '.join(fields)}, one a line, into a .jsonl file"),
-        one_text=args.command != "rank")
+        one_text=args.command != "rank", images=args.command == "classify")
     if args.command == "rank":
         return [{"query": shared, "documents": lines}]
     if args.command == "answer":

@@ -13,6 +13,7 @@ from ..loading.model_files import checksum
 from ..loading.source import CLASS_OF_KIND
 from ..model.precision import CACHED, FORMATS, STORED, cached_bytes
 from ..programs import programs_of
+from ..weights.input_layers import Patches
 from ..weights.model import Model, Transformer
 from ..weights.modules import Dense, LayerNorm, Module, Normalize
 from ..weights.parameters import expected_shapes, parameters_of
@@ -89,6 +90,9 @@ def _print_part(model: Transformer) -> None:
         print_row("calibrated for", ", ".join(one.task for one in model.calibrations))
     if model.stem is not None:
         print_row("input", f"{model.stem.given}: {model.stem.expected} for each")
+        if isinstance(model.stem, Patches):
+            print_row("images", "no preprocessor_config.json, so that pixels alone are read" if model.images is None
+                      else model.images.describe())
         return
     if text is None:
         print_row("text", "no tokenizer; token ids only")

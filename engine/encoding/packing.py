@@ -47,6 +47,12 @@ def pack_rows(config: ModelConfig, input_ids: Sequence[np.ndarray],
     return _packed(config, form, np.concatenate([_NO_IDS, *input_ids]), None, types, None), form
 
 
+def pack_embeds(config: ModelConfig, embeds: Sequence[np.ndarray]) -> tuple[Batch, InputShape]:
+    """Pack the vectors of sequences that replace rows of the word table, float32 [T_i, D] each, at least one."""
+    form = InputShape(np.array([0, *accumulate(map(len, embeds))], np.int64), shape=None)
+    return _packed(config, form, None, np.concatenate(embeds), None, None), form
+
+
 _NO_IDS = np.zeros(0, np.int32)
 
 

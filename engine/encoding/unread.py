@@ -28,7 +28,7 @@ class UnreadText(Tokens):
         self._tokenizer, self._text, self._cuts = tokenizer, text, reported()
         self._read: Tokens | None = None
         self._mark: bool | None = None      # whether the text was cut, until it is reported
-        self.skips, self.reads, self.asked = skips, None, None
+        self.skips, self.reads, self.asked, self.embeds = skips, None, None, None
 
     def _tokens(self) -> Tokens:
         """Return the tokens, which are made and reported now unless they are there."""

@@ -29,6 +29,7 @@ HEAD_PREFIX = "head "
 
 TASK_OF_CLASS = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
                  "ForQuestionAnswering": "answer", "ForMaskedLM": "fill_mask", "ForPreTraining": "fill_mask",
+                 "ForImageClassification": "classify", "ForImageClassificationWithTeacher": "classify",
                  "ForCTC": "transcribe"}
 """The task of each kind of model, by the end of the name of its class."""
 
@@ -51,11 +52,14 @@ class Layer:
     """Whether it is the word table where config.json does not state `tie_word_embeddings`."""
     biases: tuple[str, ...] = ()
     """Other names of the bias."""
+    averaged: str = ""
+    """The name in files of a second linear map, of the second of rows "first_two"; the result is the mean of both."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every name of a tensor that the layer may have."""
-        return f"{self.file}.weight", f"{self.file}.bias", *self.biases
+        second = (f"{self.averaged}.weight", f"{self.averaged}.bias") if self.averaged else ()
+        return f"{self.file}.weight", f"{self.file}.bias", *self.biases, *second
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,14 @@ class HeadNames:
     pooling: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Where config.json chooses the pooling by `classifier_pooling`: for each value the rows, and the number of layers
     before the mean of the rows, -1 for no mean. The first value is the default."""
+    passed_rows: Callable[[Values], int] = lambda values: 0
+    """Reads `HeadConfig.passed_rows` from config.json."""
 
     @property
     def needed(self) -> list[str]:
         """The tensors that the head cannot do without; the word table stands in for the weight of a tied layer."""
-        return [f"{layer.file}.weight" for layer in self.layers if not layer.tied]
+        return [name for layer in self.layers if not layer.tied for name in layer.names
+                if name in (f"{layer.file}.weight", f"{layer.averaged}.weight")]
 
     def count(self, tensors: Mapping[str, np.ndarray]) -> int:
         """Return how many of the tensors are there; 0 unless all that are needed are."""
@@ -138,6 +145,8 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
     form = _choose(forms, values, tensors)
     if form is None or _lacks_words(form, values, tensors):
         return ()
+    tensors = dict(tensors) | {name: array for layer in form.layers if layer.averaged
+                               for name, array in _mean_of_maps(layer, tensors).items()}
     steps, weights = _steps_and_arrays(form, values, encoder, tensors)
     rows = form.rows
     if form.pooling:
@@ -149,6 +158,8 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
     if rows == "last":      # as transformers' GenericForSequenceClassification, which passes padding over by its id
         pad = values.get("pad_token_id")
         config = replace(config, passed_id=pad if type(pad) is int and pad >= 0 else None)
+    if rows == "first_mean":
+        config = replace(config, passed_rows=form.passed_rows(values))
     if form.task == "classify":
         config = replace(config, function=_function(values, outputs), pair_function=pair_function(values, outputs))
     return (Head(config, weights),)
@@ -224,6 +235,21 @@ def _steps_and_arrays(form: HeadNames, values: Values, config: ModelConfig,
         steps.append(HeadLinear(layer.name, size, bias=bias is not None, activation=_activation(layer, values, config),
                             tied=tied))
     return steps, weights
+
+
+def _mean_of_maps(layer: Layer, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weight and the bias of one map of two rows, the mean of the two maps of a layer, by the first's names.
+    """
+    found = {}
+    for part in ("weight", "bias"):
+        first, second = (tensors.get(f"{name}.{part}") for name in (layer.file, layer.averaged))
+        if first is None and second is None:
+            continue
+        if first is None or second is None or first.shape != second.shape:
+            raise WeightsError(f"{layer.file}.{part} and {layer.averaged}.{part} must both be there, with one shape")
+        halves = [widened(array) * np.float32(0.5) for array in (first, second)]
+        found[f"{layer.file}.{part}"] = np.concatenate(halves, axis=1) if part == "weight" else halves[0] + halves[1]
+    return found
 
 
 def _activation(layer: Layer, values: Values, config: ModelConfig) -> str:

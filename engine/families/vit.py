@@ -1,12 +1,14 @@
-"""The vision transformers ViT (Dosovitskiy et al. 2020, arXiv 2010.11929) and DINOv2 (Oquab et al. 2023, 2304.07193).
+"""The vision transformers ViT (Dosovitskiy et al. 2020, arXiv 2010.11929), DeiT (2012.12877) and DINOv2 (2304.07193).
 
-DINOv2 multiplies the result of attention and of the feed-forward network by a vector (LayerScale), which
-`_fold_scales` moves into the last linear map of each. `Engine.forward(pixel_values=...)` gives the vectors of the class
-token, of DINOv2's registers and of the patches.
+DeiT has a second token beside the class token, which learned from another model. DINOv2 multiplies the result of
+attention and of the feed-forward network by a vector (LayerScale), which `_fold_scales` moves into the last linear map
+of each. `Engine.forward(pixel_values=...)` gives the vectors of the class token, of DeiT's second token or of DINOv2's
+registers, and of the patches.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,15 +16,17 @@ import numpy as np
 from ..base.errors import UnsupportedError, WeightsError
 from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from ..weights.bfloat16 import widened
-from ..weights.input_layers import Stem, make_stem
+from ..weights.input_layers import Patches, Stem, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
+from .heads import CLASSIFIER, HeadNames, Layer, named
 from .names import JOINED_GATE, Names
 from .parts import Family, Part, Values, Weights
 
 NAMES = Names(
-    prefix=("vit.", "dinov2.", "dinov2_with_registers."),
+    prefix=("vit.", "deit.", "dinov2.", "dinov2_with_registers."),
     embeddings={
         "embeddings.cls_token": "stem.first", "embeddings.register_tokens": "stem.registers",
+        "embeddings.distillation_token": "stem.second",
         "embeddings.position_embeddings": "stem.positions",
         "embeddings.patch_embeddings.projection.weight": "stem.weight",
         "embeddings.patch_embeddings.projection.bias": "stem.bias",
@@ -48,18 +52,31 @@ NAMES = Names(
         "mlp.gate_proj": "ffn.gate", "mlp.up_proj": "ffn.up",
         "mlp.down_proj": "ffn.down",
     },
-    left_out=("pooler.", "classifier.", "decoder.", "embeddings.mask_token"),
+    left_out=("pooler.", "decoder.", "embeddings.mask_token"),
     joined=JOINED_GATE,
 )
+_HEADS: dict[str, tuple[HeadNames, ...]] = {
+    "vit": (named("classify", CLASSIFIER),),
+    "deit": (named("classify", CLASSIFIER),
+             named("classify", Layer("classifier", "cls_classifier", averaged="distillation_classifier"),
+                   rows="first_two")),
+    "dinov2": (named("classify", CLASSIFIER, rows="first_mean"),),
+    "dinov2_with_registers": (replace(
+        named("classify", CLASSIFIER, rows="first_mean"),
+        passed_rows=lambda values: integer(dict(values), "num_register_tokens", 4)),),
+}
 
-RESIZES = {"vit": "none", "dinov2": "bicubic", "dinov2_with_registers": "antialias"}
+_NAMES = {name: replace(NAMES, heads=heads) for name, heads in _HEADS.items()}
+"""The names of each model_type, which differ in the heads."""
+
+RESIZES = {"vit": "none", "deit": "none", "dinov2": "bicubic", "dinov2_with_registers": "antialias"}
 """How a model's positions are made to fit an image of another size, by model_type."""
 
 
 def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
-    plain = values.get("model_type") == "vit"
+    plain = values.get("model_type") in ("vit", "deit")
     shape = sizes(values)
     gated = not plain and boolean(values, "use_swiglu_ffn", False)
     if not plain and boolean(values, "apply_layernorm", True) is not True:
@@ -82,7 +99,8 @@ def read_config(values: Values) -> ModelConfig:
 
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    return Part(read_config(values), NAMES, finish=_fold_scales, stem=partial(_read_stem, values))
+    return Part(read_config(values), _NAMES[str(values["model_type"])], finish=_fold_scales,
+                stem=partial(_read_stem, values))
 
 
 def _ffn_size(values: Values, hidden_size: int, gated: bool) -> int:
@@ -111,11 +129,18 @@ def _fold_scales(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, We
 def _read_stem(values: Values, arrays: Weights) -> Stem:
     """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's."""
     # These tables have a first axis of length 1 in files.
-    tables = {name: array[0] if name in ("first", "positions", "registers") and array.ndim == 3 else array
+    tables = {name: array[0] if name in ("first", "second", "positions", "registers") and array.ndim == 3 else array
               for name, array in arrays.items()}
+    if (second := tables.pop("second", None)) is not None and "first" in tables:
+        tables["first"] = np.concatenate([tables["first"], second])
     stem = make_stem({"kind": "patches", "resize": RESIZES[str(values["model_type"])]}, tables)
     patch, channels = integer(values, "patch_size", 16), integer(values, "num_channels", 3)
-    count = 1 + (integer(values, "image_size", 224) // max(1, patch)) ** 2      # the class token and the patches
+    tokens = 2 if values["model_type"] == "deit" else 1
+    count = tokens + (integer(values, "image_size", 224) // max(1, patch)) ** 2
+    assert isinstance(stem, Patches)
+    if stem.first_count != tokens:
+        raise WeightsError(f"a {values['model_type']} model has {tokens} tokens with positions before its patches, and "
+                           f"the weights have {stem.first_count}")
     if stem.weight.shape[1:] != (channels, patch, patch) or len(stem.positions) != count:
         raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions, "
                            f"not {list(stem.weight.shape[1:])} with {len(stem.positions)}")

@@ -14,13 +14,14 @@ import numpy as np
 
 from ..backends.batch import lengths_of
 from ..backends.ops_interface import Ops
-from ..base.errors import InputError
+from ..base.errors import InputError, UnsupportedError
 from ..base.functions import tanh
 from ..base.lazy import lazy
 from ..base.ranges import ranges
 from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
-from ..encoding.text_encoder import Packed, TextEncoder
+from ..encoding.text_encoder import TextEncoder
+from ..encoding.vector_encoder import Packed, VectorEncoder
 from ..model.head import HeadConfig, HeadLinear, HeadNorm, HeadNormalize, Mean, Step
 from ..queues.work import Work
 from ..text.tokenizer import Tokens
@@ -47,13 +48,21 @@ MAXIMA_AT_A_TIME = 2**21
 class HeadRunner:
     """One head, with the encoder whose vectors it reads. Several threads may use it at once."""
 
-    def __init__(self, head: Head, encoder: TextEncoder, ops: Ops, words: Callable[[], np.ndarray],
+    def __init__(self, head: Head, encoder: VectorEncoder, ops: Ops, words: Callable[[], np.ndarray],
                  calibration: Calibration | None = None):
         """words: returns the word table in float32 [V, E], which a tied map reads. calibration: of the logits."""
         self.config: HeadConfig = head.config
         self.calibration = calibration
-        self.encoder, self.ops = encoder, ops
+        self.vector_encoder, self.ops = encoder, ops
+        """What gives the vectors that the head reads."""
         self._weights, self._words = head.weights, words
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """What gives the vectors that the head reads of texts; raises `UnsupportedError` for a model of images."""
+        if not isinstance(self.vector_encoder, TextEncoder):
+            raise UnsupportedError("this model reads images, and no texts")
+        return self.vector_encoder
 
     def logits(self, tokens: Tokens, call: Call = PLAIN, asked: Sequence[np.ndarray] | None = None) -> Work:
         """Return the work whose rows are the logits of sequences; None is that of a sequence without logits.
@@ -65,15 +74,15 @@ class HeadRunner:
         if asked is not None:       # of each sequence as many rows as of the longest, whose logits are there at a time
             tokens = replace(tokens, asked=[*asked])
             most = max(1, LOGITS_AT_A_TIME // (self.config.outputs * max(1, *map(len, asked))))
-        return self.encoder.work(self._compute_logits, tokens, call, most)
+        return self.vector_encoder.work(self._compute_logits, tokens, call, most)
 
     def _compute_logits(self, packed: Packed, stop: Stop) -> list[np.ndarray | None]:
         tokens, batch, _ = packed
-        vectors = self.encoder.vectors(batch, stop)
+        vectors = self.vector_encoder.vectors(batch, stop)
         places: list[np.ndarray | None] = [None] * len(tokens.input_ids) if tokens.asked is None else [*tokens.asked]
         if self.config.passed_id is not None:       # the head reads the last token that has another id
             places = [last_other(ids, self.config.passed_id) for ids in tokens.input_ids]
-        rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
+        rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places, self.config.passed_rows)
         return [logits if len(logits) else None for logits in self._in_slices(rows, ends)]
 
     def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
@@ -165,15 +174,23 @@ def last_other(ids: np.ndarray, passed: int) -> np.ndarray:
 
 
 def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
-           asked: Sequence[np.ndarray | None]) -> tuple[np.ndarray, np.ndarray]:
+           asked: Sequence[np.ndarray | None], passed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of token vectors [N, D] that a head reads, [M, D], and where those of each sequence end, [B+1].
 
-    rows: one of `engine.model.head.ROWS`. asked: the positions of each sequence, for "asked", and for "last" where
-    another token than the last one is read. Of a sequence without tokens there are none.
+    Of "first_two" and "first_mean" they are [M, 2 D].
+
+    rows: one of `engine.model.head.ROWS`. passed: of "first_mean", `HeadConfig.passed_rows`. asked: the positions of
+    each sequence, for "asked", and for "last" where another token than the last one is read. Of a sequence without
+    tokens there are none.
     """
     starts, ends = cu_seqlens[:-1].astype(np.int64), cu_seqlens[1:].astype(np.int64)
     if rows == "all":
         return vectors, np.append(0, ends)
+    if rows == "first_two":
+        return np.concatenate([vectors[starts], vectors[starts + 1]], axis=1), np.arange(len(ends) + 1)
+    if rows == "first_mean":
+        means = [vectors[start + 1 + passed : end].mean(axis=0) for start, end in zip(starts, ends, strict=True)]
+        return np.concatenate([vectors[starts], np.array(means)], axis=1), np.arange(len(ends) + 1)
     if rows == "rest":
         places = [np.arange(start + 1, end) for start, end in zip(starts, ends, strict=True)]
     elif rows == "asked" or (rows == "last" and any(positions is not None for positions in asked)):

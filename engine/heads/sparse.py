@@ -27,7 +27,7 @@ from ..base.functions import log1p
 from ..base.install import needs_package
 from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
-from ..encoding.text_encoder import Packed
+from ..encoding.vector_encoder import Packed
 from ..model.head import Scatter
 from ..queues.work import Work
 from ..text.tokenizer import Tokens

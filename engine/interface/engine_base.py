@@ -12,13 +12,16 @@ from ..backends import check_layout, get_backend
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
+from ..encoding.image_encoder import ImageEncoder
 from ..encoding.text_encoder import TextEncoder
+from ..encoding.vector_encoder import VectorEncoder
 from ..model.bits import PORTABLE
 from ..model.late_config import LateConfig
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..queues.model_queue import ModelQueue
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
+from ..weights.input_layers import Patches
 from .loaded import Loaded
 from .reading_decoder import ReadingPlan
 from .token_dropout import with_token_dropout
@@ -63,6 +66,7 @@ class EngineBase(Loaded):
         check_layout(backend, encoder.layout, decodes=False, portable=run.portable)
         self.config, self._configs = encoder.config, [encoder.config]
         self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
+        self._images = encoder.images
         self._calibrations = {one.task: one for one in encoder.calibrations}
         self._modules, self._token_modules = encoder.modules, encoder.token_modules
         self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
@@ -118,7 +122,7 @@ class EngineBase(Loaded):
 
     def get_embedding_dimension(self) -> int:
         """Return the number of dimensions of the vectors that `encode` returns."""
-        return self._encoder.width
+        return (self._encoder if self.text is not None or not self.reads_images else self.image_encoder).width
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return `get_embedding_dimension()`; sentence-transformers before version 6 has this name."""
@@ -144,6 +148,8 @@ class EngineBase(Loaded):
 
     @property
     def _text(self) -> TextConfig:
+        if self.text is None and self.reads_images:
+            raise UnsupportedError("this model reads images, and no texts")
         if self.text is None:
             raise UnsupportedError(f"{NO_TOKENIZER}, so it cannot encode text; pass token ids to forward, or add a "
                                    "tokenizer.json to its folder")
@@ -157,6 +163,19 @@ class EngineBase(Loaded):
         """
         return self._encoder
 
+    @property
+    def reads_images(self) -> bool:
+        """Whether `encode` and `classify` take images; a model that reads texts, too, takes both."""
+        return isinstance(self._stem, Patches)
+
+    @property
+    def image_encoder(self) -> ImageEncoder:
+        """What `encode` runs for images, in three steps: images to patches, these to pooled vectors, and to results.
+
+        Raises `UnsupportedError` for a model that reads no images.
+        """
+        return self._image_encoder
+
     def _ops(self, part: str) -> Ops:
         """Return the single operations of the backend, which compute a part of the model."""
         try:
@@ -166,8 +185,10 @@ class EngineBase(Loaded):
                                    "Engine.load(..., backend=...)") from error
 
     @lazy
-    def _head_encoder(self) -> TextEncoder:
+    def _head_encoder(self) -> VectorEncoder:
         """What gives the vectors that heads read: usually the encoder, and in BART's classifiers the decoder."""
+        if self.text is None and self.reads_images:
+            return self._image_encoder
         if self._reading is None:
             return self._encoder
         return TextEncoder(self.config, self._text, self._reading, self.threads, self.max_batch_tokens,
@@ -180,6 +201,14 @@ class EngineBase(Loaded):
             ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
                            modules=self._modules, token_modules=self._token_modules, ops=ops, queue=self._queue)
+
+    @lazy
+    def _image_encoder(self) -> ImageEncoder:
+        if not isinstance(self._stem, Patches):
+            raise UnsupportedError("this model reads no images")
+        return ImageEncoder(self.config, self._plan, self.max_batch_tokens, stem=self._stem, images=self._images,
+                            threads=self.threads, modules=self._modules, queue=self._queue,
+                            ops=self._ops("the layers before the first layer of this model"))
 
     @lazy
     def _word_table(self) -> np.ndarray:

@@ -36,12 +36,13 @@ class HeadMethods(EngineBase):
                  by_class: bool = False, false_alarm_rate: float | None = FALSE_ALARM_RATE,
                  batch_size: int | None = None, show_progress_bar: bool | None = None, truncation: bool | None = None,
                  timeout: float | None = None) -> Any:
-        """Return the labels of texts, as the text classification pipeline of transformers gives them.
+        """Return the labels of texts or images, as the classification pipelines of transformers give them.
 
         With candidate_labels, they are labels of your own, as its zero-shot classification pipeline gives them. The
         model is then a classifier of natural language inference, which has a label "entailment".
 
-        texts: a string, or a collection of n strings; a pair of strings in a collection is one input.
+        texts: a string, or a collection of n strings; a pair of strings in a collection is one input. For a model of
+            images: a path, bytes, an image of Pillow, uint8 [H,W], [H,W,3] or [H,W,4], or a collection of n of them.
         top_k: how many labels to return for each text; None for all.
         function_to_apply: "softmax", "sigmoid" or "none"; None for the model's: softmax, or sigmoid for one label and
             for a model whose problem_type has several labels at once, or none for a regression.

@@ -130,9 +130,10 @@ class VectorMethods(HeadMethods):
                normalize_embeddings: bool = False, truncate_dim: int | None = None, pool: None = None,
                chunk_size: None = None, ranges: Any = None, task: str | None = None, truncation: bool | None = None,
                timeout: float | None = None) -> Any:
-        """Return the vectors of sentences, as `SentenceTransformer.encode` does.
+        """Return the vectors of sentences, as `SentenceTransformer.encode` does, or of images.
 
-        sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
+        sentences: a string, or a collection of n strings; a pair of strings in a collection is one input. For a model
+            of images, images as in `classify`.
         prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence.
         batch_size: the most sentences that are computed at a time, besides the limit `max_batch_tokens`; it does not
             change the result.

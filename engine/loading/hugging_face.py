@@ -20,6 +20,7 @@ from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
 from ..weights.head import Head, tasks_of
+from ..weights.input_layers import Patches
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense, Module, Normalize
 from ..weights.parameters import take_arrays
@@ -29,6 +30,7 @@ from .chat import read_chat
 from .colbert import LINEAR, stanford_modules
 from .generation_settings import GENERATION, settings_of
 from .head_tokens import with_tokens
+from .image_settings import read_image_settings
 from .left_out import drop_extra, warn_of_head, warn_of_images
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
@@ -148,13 +150,13 @@ class FolderSource(Source):
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return the model, whose encoder alone is read for the kind "encode"."""
-        if kind == "transcribe" and _gives_letters(*_family(self.folder, "AutoModelForCTC")):
+        self._spells = kind == "transcribe" and _gives_letters(*_family(self.folder, "AutoModelForCTC"))
+        if self._spells:
             return self._read_letters(task)
         return self._read_encoder(task) if kind == "encode" else self._read_generator(kind, task)
 
     def _read_letters(self, task: str | None) -> Model:
         """Return an encoder of recordings with the head that gives letters."""
-        self._spells = True
         model = self._read_encoder(task)
         if model.kind != "transcribe":
             raise WeightsError(f"{self.path}: {CONFIG} names a model with a head of letters, lm_head, and the weights "
@@ -227,7 +229,10 @@ class FolderSource(Source):
             config, weights = part.take(_with_adapter(part, tensors, task))
             dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, names)
-            return _Home(_transformer(part, config, weights), part=part, values=values, heads=heads, dense=dense,
+            encoder = _transformer(part, config, weights)
+            if isinstance(encoder.stem, Patches):
+                encoder = replace(encoder, images=read_image_settings(home, str(values["model_type"])))
+            return _Home(encoder, part=part, values=values, heads=heads, dense=dense,
                          translates=family.translates, linear=linear,
                          unread=tuple(tensor for tensor, name in names.items() if name is None))
 

@@ -19,9 +19,8 @@ from ..weights.parameters import expected_shapes
 
 LOG = logging.getLogger("engine")
 
-TASKS = TASK_OF_CLASS | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
-                    "ForMultipleChoice": "choose", "ForImageClassificationWithTeacher": "classify",
-                    "ForNextSentencePrediction": "next"}
+TASKS = TASK_OF_CLASS | {"ForAudioClassification": "classify", "ForMultipleChoice": "choose",
+                         "ForNextSentencePrediction": "next"}
 """The task of each kind of model that has a head, by the end of the name of its class."""
 _OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector|"
                        r"\w*predictions)(?:\.|$)")

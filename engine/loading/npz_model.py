@@ -8,7 +8,8 @@ of one part by the name of an equal one of another), with the number of a part i
 model that generates: format, version, generation (the settings that are not the defaults), decoder and perhaps encoder
 (each with model and perhaps text, stem and packed), and shared: the names of arrays that both parts have and that the
 file holds once, as the encoder's. Arrays of version 3 have the name of their part in front. Version 5 is any of these
-with weights in int4 or in blocks.
+with weights in int4 or in blocks, and version 6 any of these with what a model of images has: images (how an image
+becomes pixels), heads of two rows, or two first tokens.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from ..files.npz import read_npz, write_npz
 from ..files.reading import MAX_JSON, FormatError, naming, parse_object, within
 from ..model.config import NEW_IN_VERSION_2, ModelConfig
 from ..model.generation_config import GenerationConfig
-from ..model.head import TASKS, HeadConfig
+from ..model.head import TASKS, WIDE_ROWS, HeadConfig
+from ..model.image_config import ImageConfig
 from ..model.precision import FORMATS, STORED
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
 from ..weights.calibration import Calibration
 from ..weights.head import Head, check_heads
-from ..weights.input_layers import Frames, read_stem, stem_arrays, stem_document
+from ..weights.input_layers import Frames, Patches, read_stem, stem_arrays, stem_document
 from ..weights.model import Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
 from ..weights.packed import PACKED_PREFIX, PackedFormat
@@ -44,14 +46,15 @@ from .other_libraries import NEMO, OF_NEMO
 from .source import Source
 
 FORMAT = "encoder-engine"
-ENCODER, GENERATOR, HEADED, IN_BLOCKS = 2, 3, 4, 5
+ENCODER, GENERATOR, HEADED, IN_BLOCKS, OF_IMAGES = 2, 3, 4, 5, 6
 """The newest version of a file with an encoder alone, the version of a file with a model that generates, that of an
-encoder with heads, and that of any of these with weights in int4 or in blocks. A file states the lowest version that
-can hold its model, so that older engines read the file if they can, and say that they are older if they cannot."""
+encoder with heads, that of any of these with weights in int4 or in blocks, and that of any of these for images. A file
+states the lowest version that can hold its model, so that older engines read the file if they can, and say that they
+are older if they cannot."""
 ADVICE = "see docs/npz.md for what an .npz of weights holds"
 """The end of a message about a wrong `.npz`."""
 _PARTS = ("encoder", "decoder")
-_OF_PART = {"model", "text", "stem", "packed"}
+_OF_PART = {"model", "text", "stem", "images", "packed"}
 """The description of an encoder or a decoder in the file."""
 _DENSE, _TOKEN_MODULES = "dense", "token_modules"
 """The entries of the text configuration that list modules, and what the names of their arrays begin with."""
@@ -161,6 +164,8 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
     if part.stem is not None:
         document["stem"] = stem_document(part.stem)
         arrays |= {f"stem.{name}": array for name, array in stem_arrays(part.stem).items()}
+    if part.images is not None:
+        document["images"] = part.images.to_json()
     if heads := check_heads(part.heads, part.config, source):
         document["heads"] = [head.config.to_json() for head in heads]
         arrays |= {f"{_HEADS}{head.config.task}.{name}": array for head in heads
@@ -172,6 +177,9 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
 
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
+    if encoder.images is not None or any(head.config.rows in WIDE_ROWS for head in encoder.heads) or (
+            isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1):
+        return OF_IMAGES
     if _has_blocks(encoder):
         return IN_BLOCKS
     late = encoder.text is not None and encoder.text.late is not None
@@ -299,11 +307,12 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
         modules, token_modules = (_take_modules(document["text"], entry, arrays) for entry in (_DENSE, _TOKEN_MODULES))
         text = TextConfig.from_json(document["text"], tokenizer)
     stem = read_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
+    images = ImageConfig.from_json(document["images"]) if "images" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)
     calibrations = _take_calibrations(arrays)
     return Transformer(config, arrays, text=text, modules=modules, token_modules=token_modules, stem=stem,
-                       layout=layout, heads=heads, calibrations=calibrations).with_wide_vectors()
+                       images=images, layout=layout, heads=heads, calibrations=calibrations).with_wide_vectors()
 
 
 def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Model:
@@ -352,13 +361,13 @@ def _check_document(document: dict[str, Any]) -> None:
     if document.get("format") != FORMAT or type(version) is not int:
         raise FormatError(f"the config must state the format {FORMAT!r} and its version, "
                           f"not {shown(document.get('format'))} and {shown(version)}")
-    if version > IN_BLOCKS:
-        raise UnsupportedError(f"format version {shown(version)} is newer than {IN_BLOCKS}, the newest that this "
+    if version > OF_IMAGES:
+        raise UnsupportedError(f"format version {shown(version)} is newer than {OF_IMAGES}, the newest that this "
                                "engine reads; upgrade encoder-engine")
-    allowed = _OF_PART | {"format", "version"} | ({"heads"} if version in (HEADED, IN_BLOCKS) else set())
+    allowed = _OF_PART | {"format", "version"} | ({"heads"} if version >= HEADED else set())
     if _generates(document):
         _check_generator(document)
-    elif version in (HEADED, IN_BLOCKS) and "routes" in document:
+    elif version >= HEADED and "routes" in document:
         _check_routes(document)
     elif version < 1 or "model" not in document or not document.keys() <= allowed:
         raise FormatError("the config must have format, version, model and perhaps text, stem and packed, and in "
@@ -366,7 +375,7 @@ def _check_document(document: dict[str, Any]) -> None:
 
 
 def _generates(document: dict[str, Any]) -> bool:       # or has a decoder that feeds heads
-    return document["version"] == GENERATOR or (document["version"] == IN_BLOCKS and "decoder" in document)
+    return document["version"] == GENERATOR or (document["version"] >= IN_BLOCKS and "decoder" in document)
 
 
 def _feeds_heads(document: dict[str, Any]) -> bool:

@@ -15,7 +15,8 @@ from ..heads.classify import Sets, check_function, label_sets, labels_of, limits
 from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, warn_of_shift
 from ..heads.runner import check_choice
 from ..heads.zero_shot import check_labels, check_template
-from ..text.sentences import Sentence, read_sentences, read_texts
+from ..images import Images
+from ..text.sentences import read_sentences, read_texts
 from ..uncertainty.conformal import SCORES, check_coverage
 from .columns import column
 from .method import EncodingModel, Method, listed_sentences, listed_texts
@@ -54,14 +55,16 @@ class ClassifyOptions(Options):
                              "top_k and function_to_apply out")
 
 
-def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: ClassifyOptions) -> Workload:
+def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptions) -> Workload:
+    """Return the work for texts or images."""
+    tokenize = (lambda images, stop: model.image_encoder.tokens(images, stop)) if isinstance(inputs, Images) else None
     runner = model.runner_of("classify")
     if options.candidate_labels is not None:
-        return ZeroShotLabels(runner, [*map(str, texts)], options.candidate_labels, options.hypothesis_template,
+        return ZeroShotLabels(runner, [*map(str, inputs)], options.candidate_labels, options.hypothesis_template,
                               options.multi_label, options.top_k)
     if options.coverage is None:
         labels = min(options.top_k or runner.config.outputs, runner.config.outputs)
-        return Logits(runner, texts, dictionaries=labels,
+        return Logits(runner, inputs, tokenize, dictionaries=labels,
                       finish=lambda logits: labels_of(runner, logits, options.top_k, options.function_to_apply))
     sets = Sets(check_coverage(options.coverage), check_choice("conformal_score", options.conformal_score, [*SCORES]),
                 flag("by_class", options.by_class))
@@ -76,7 +79,7 @@ def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: ClassifyO
         warn_of_shift(confidences, calibration, rate)
         return results
 
-    return Logits(runner, texts, finish=finish, dictionaries=runner.config.outputs)
+    return Logits(runner, inputs, tokenize, finish=finish, dictionaries=runner.config.outputs)
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -88,4 +91,4 @@ CLASSIFY = Method("classify", ClassifyOptions, lambda model: model.runner_of("cl
                   lambda given, options: (read_sentences if options.candidate_labels is None else read_texts)(
                       given, "texts"), _prepare,
                   lambda inputs, options: (listed_sentences if options.candidate_labels is None else listed_texts)(
-                      inputs), streamed="classes", columns=_columns)
+                      inputs), prepare_images=_prepare, streamed="classes", columns=_columns)

@@ -1,4 +1,4 @@
-"""`Engine.encode`: a vector for each text, the vectors of its tokens, or both."""
+"""`Engine.encode`: a vector for each text or image, the vectors of its tokens, or both."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from ..base.arguments import flag, is_one_of, positive_int_or_none
 from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
 from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
-from ..encoding.pooling import pool
+from ..encoding.image_encoder import ImageEncoder
 from ..encoding.text_encoder import TextEncoder
+from ..encoding.vector_encoder import VectorEncoder
 from ..encoding.vector_precision import PRECISIONS, quantize_vectors
+from ..images import Images
 from ..model.generation_config import ids_array
 from ..model.precision import canonical_name
 from ..text.cuts import reported
-from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences, slices
+from ..text.sentences import add_prompt, choose_prompt, read_sentences, slices
 from ..text.tokenizer import Tokens
 from .columns import fixed_lists
 from .method import EncodingModel, Listed, Method, listed_sentences, with_role_prompt
@@ -83,34 +85,48 @@ def are_ids(inputs: Any) -> bool:
 
 
 class _Encoding(Workload):
-    """A call of `encode`: its texts, with the prompt in front of each, and how vectors are finished.
+    """A call of `encode`: its texts, with the prompt in front of each, or its images, and how vectors are finished.
 
     Each input may be a list of token ids in place of a text, which the model reads as they are.
     """
 
-    def __init__(self, encoder: TextEncoder, texts: Sequence[Any], options: EncodeOptions, **settings: Any):
-        self._encoder, self._texts, self._options, self._are_ids = encoder, texts, options, are_ids(texts)
-        if self._are_ids and (options.prompt or options.prompt_name is not None):
-            raise InputError("a prompt is a text, and token ids are read as they are; send texts, or leave prompt and "
-                             "prompt_name out")
-        self._prompt = "" if self._are_ids else choose_prompt(encoder.text, options.prompt, options.prompt_name)
+    def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions,
+                 **settings: Any):
+        self._encoder, self._given, self._options, self._are_ids = encoder, inputs, options, are_ids(inputs)
         self._width = min(options.truncate_dim or encoder.width, encoder.whole_width)
-        super().__init__(inputs=add_prompt(self._prompt, texts), **settings)
+        self._prompt = ""
+        if self._are_ids or isinstance(inputs, Images):
+            if options.prompt or options.prompt_name is not None:
+                raise InputError("a prompt is a text, and token ids and images are read as they are; send texts, or "
+                                 "leave prompt and prompt_name out")
+        else:
+            self._prompt = choose_prompt(_of_texts(encoder).text, options.prompt, options.prompt_name)
+        super().__init__(inputs=inputs if isinstance(inputs, Images) else add_prompt(self._prompt, inputs), **settings)
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield ranges of inputs to tokenize at one time."""
-        # As texts of one character: lists of ids are tokens already.
-        return slices(["."] * len(self._texts) if self._are_ids else self.inputs, most, most_characters)
+        if self._are_ids:       # as texts of one character, because lists of ids are tokens already
+            return slices(["."] * len(self._given), most, most_characters)
+        return super().parts(most, most_characters)
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the tokens of some texts, with the number of those of the prompt, which pooling may leave out."""
-        some = self._texts[places.start : places.stop]
+        some = self._given[places.start : places.stop]
+        if isinstance(some, Images):
+            assert isinstance(self._encoder, ImageEncoder)
+            return Slice(places, self._encoder.tokens(some, stop))
+        encoder = _of_texts(self._encoder)
         if self._are_ids:
-            return Slice(places, _tokens_of_ids(self._encoder, some, places.start))
-        return Slice(places, self._encoder.unread(some, self._prompt, stop))
+            return Slice(places, _tokens_of_ids(encoder, some, places.start))
+        return Slice(places, encoder.unread(some, self._prompt, stop))
 
     def _finished(self, vectors: np.ndarray) -> np.ndarray:
         return self._encoder.finished(vectors, self._width, self._options.normalize_embeddings)
+
+
+def _of_texts(encoder: VectorEncoder) -> TextEncoder:
+    assert isinstance(encoder, TextEncoder)
+    return encoder
 
 
 def _tokens_of_ids(encoder: TextEncoder, inputs: Sequence[Any], first: int) -> Tokens:
@@ -138,10 +154,10 @@ def _tokens_of_ids(encoder: TextEncoder, inputs: Sequence[Any], first: int) -> T
 class _Vectors(_Encoding):
     """A vector for each text: float32 [n, D'], or in another precision."""
 
-    def __init__(self, encoder: TextEncoder, texts: Sequence[Sentence], options: EncodeOptions):
-        super().__init__(encoder, texts, options, computation=sentence_vectors(encoder),
+    def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions):
+        super().__init__(encoder, inputs, options, computation=sentence_vectors(encoder),
                          cost=Cost(sequence=NUMBER * encoder.whole_width))
-        self.results = np.empty((len(texts), self._width), np.float32)
+        self.results = np.empty((len(inputs), self._width), np.float32)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep what becomes of the vectors of sequences, [B, width]."""
@@ -158,8 +174,8 @@ class _Vectors(_Encoding):
 class _TokenVectors(_Encoding):
     """The vectors of the tokens of each text, [T_i, D], or with output_value=None a dictionary of all that there is."""
 
-    def __init__(self, encoder: TextEncoder, texts: Sequence[Sentence], options: EncodeOptions):
-        super().__init__(encoder, texts, options, computation=token_vectors(encoder),
+    def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions):
+        super().__init__(encoder, inputs, options, computation=token_vectors(encoder),
                          cost=Cost(token=NUMBER * encoder.token_width))
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
@@ -172,16 +188,18 @@ class _TokenVectors(_Encoding):
         """Return a dictionary of a sequence, as sentence-transformers for output_value=None, without padding."""
         ids, encoder = tokens.input_ids[number], self._encoder
         skip = 0 if tokens.skips is None else tokens.skips[number]
-        pooled = pool(row, np.array([0, len(row)]), encoder.text.pooling, skip)
-        [vector] = self._finished(encoder.after_pooling(pooled))
+        [vector] = self._finished(encoder.after_pooling(encoder.pooled(row, np.array([0, len(row)]), skip)))
+        if not isinstance(encoder, TextEncoder):
+            return {"token_embeddings": row, "sentence_embedding": vector}
         types = {"token_type_ids": tokens.token_type_ids[number]} if encoder.uses_token_types else {}
         return {"input_ids": ids, "attention_mask": np.ones_like(ids), **types, "token_embeddings": row,
                 "sentence_embedding": vector}
 
 
-def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeOptions) -> Workload:
+def _prepare(model: EncodingModel, inputs: Sequence[Any], options: EncodeOptions) -> Workload:
+    """Return the work for texts or images."""
     made = _Vectors if options.output_value == "sentence_embedding" else _TokenVectors
-    return made(model.text_encoder, texts, options)
+    return made(model.image_encoder if isinstance(inputs, Images) else model.text_encoder, inputs, options)
 
 
 def _listed(inputs: Any, options: EncodeOptions) -> Listed:
@@ -201,5 +219,5 @@ def with_role(model: Any, role: Any, options: dict[str, Any], inputs: Any) -> tu
 
 
 ENCODE = Method("encode", EncodeOptions, _needs, lambda given, options: read_sentences(given), _prepare,
-                listed=_listed, with_role=with_role, streamed="vectors",
+                prepare_images=_prepare, listed=_listed, with_role=with_role, streamed="vectors",
                 columns=lambda vectors: {"vector": fixed_lists(vectors)})

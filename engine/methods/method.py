@@ -15,8 +15,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from ..base.arguments import refuse_unknown
 from ..base.errors import InputError, shown
 from ..base.options import Options
+from ..encoding.image_encoder import ImageEncoder
 from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads.runner import HeadRunner
+from ..images import Images
 from ..model.text_config import TextConfig
 from ..text.sentences import check_sentence
 from ..weights.calibration import Calibration
@@ -40,6 +42,14 @@ class EncodingModel(Protocol):
     @property
     def text_encoder(self) -> TextEncoder:
         """See `Engine.text_encoder`."""
+
+    @property
+    def reads_images(self) -> bool:
+        """See `Engine.reads_images`."""
+
+    @property
+    def image_encoder(self) -> ImageEncoder:
+        """See `Engine.image_encoder`."""
 
     @property
     def sparse_runner(self) -> HeadRunner:
@@ -127,3 +137,5 @@ class Method(NamedMethod[AnyOptions]):
     """The kind of result of `Engine.encode_stream` and of the command `engine embed`; "" if these do not have it."""
     columns: Callable[[Any], dict[str, Any]] | None = None
     """Returns the columns of streamed results, as arrays of Arrow."""
+    prepare_images: Callable[[Any, Images, AnyOptions], Workload] | None = None
+    """Returns the work for images, as `prepare` does for texts; None for a method of texts alone."""

@@ -13,6 +13,7 @@ from ..base.arguments import is_one_of, positive_int
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import growing_progress
 from ..encoding.call import PLAIN, Call
+from ..images import begins_with_image, read_images
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
@@ -29,13 +30,27 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
     batch_size: the most sequences of a batch. truncation: whether long texts are cut without a warning, or refused.
     timeout: seconds after which the call raises `TimedOut`. Raises what the method raises.
     """
-    method.needs(model)
-    read, single = method.read(inputs, options)
-    workload = method.prepare(model, read, options)
+    workload, single = _workload(method, model, inputs, options)
     call = Call.of(batch_size, timeout)
     with truncating(truncation), call.showing(len(workload.inputs), show_progress_bar) as shown_call:
         result = compute(workload, shown_call)
     return result[0] if single else result
+
+
+def _workload(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions) -> tuple[Workload, bool]:
+    """Return the work of a call, and whether the caller gave one input alone."""
+    if method.prepare_images is not None:
+        alone = model.reads_images and model.text is None
+        if alone or begins_with_image(inputs):
+            if not model.reads_images:
+                raise UnsupportedError("this model reads texts and no images, and the first input is an image, "
+                                       f"{shown(inputs, 60)}; a text is a str")
+            method.needs(model)
+            images, single = read_images(inputs, alone)
+            return method.prepare_images(model, images, options), single
+    method.needs(model)
+    read, single = method.read(inputs, options)
+    return method.prepare(model, read, options), single
 
 
 def compute(workload: Workload, call: Call = PLAIN) -> Any:

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..base.stop import NEVER, Stop
 from ..encoding.call import PLAIN, Call
-from ..encoding.text_encoder import TextEncoder
+from ..encoding.vector_encoder import VectorEncoder
 from ..heads.runner import HeadRunner
+from ..images import Images
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Work
 from ..text.sentences import slices
@@ -48,12 +49,12 @@ class Computation(NamedTuple):
         tokens.report()
 
 
-def sentence_vectors(encoder: TextEncoder) -> Computation:
+def sentence_vectors(encoder: VectorEncoder) -> Computation:
     """Return what computes the vector of each sequence, float32 [whole_width]."""
     return Computation(encoder.queue, encoder.sentence_vectors)
 
 
-def token_vectors(encoder: TextEncoder) -> Computation:
+def token_vectors(encoder: VectorEncoder) -> Computation:
     """Return what computes the vectors of the tokens of each sequence, float32 [T, D]."""
     return Computation(encoder.queue, encoder.token_vectors)
 
@@ -61,7 +62,7 @@ def token_vectors(encoder: TextEncoder) -> Computation:
 def head_logits(runner: HeadRunner) -> Computation:
     """Return what computes the logits of each sequence, float32 [rows, outputs]; of one without tokens there are none.
     """
-    return Computation(runner.encoder.queue, runner.logits)
+    return Computation(runner.vector_encoder.queue, runner.logits)
 
 
 @dataclass(eq=False)
@@ -135,7 +136,7 @@ class Workload:
     """How many sequences each input has at least."""
 
     def __init__(self, computation: Computing, inputs: Sequence[Any],
-                 tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None, results: Any = None, *, cost: Cost):
+                 tokenize: Callable[[Any, Stop], Tokens] | None = None, results: Any = None, *, cost: Cost):
         """inputs: what is tokenized, with prompts. tokenize: None where `slice` is another one.
 
         results: a list or an array for the result of each input; None for a list.
@@ -145,6 +146,8 @@ class Workload:
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield ranges of inputs to tokenize at one time, which bounds the memory; None for the usual most of each."""
+        if isinstance(self.inputs, Images):
+            return self.inputs.parts(most)
         return slices(self.inputs, most, most_characters)
 
     def least(self, stop: Stop = NEVER) -> int:
@@ -190,7 +193,7 @@ class Logits(Workload):
     """One row of logits for each text or pair; zeros for a text without tokens."""
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Any],
-                 tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None,
+                 tokenize: Callable[[Any, Stop], Tokens] | None = None,
                  finish: Callable[[np.ndarray], Any] = lambda logits: logits, dictionaries: int = 1):
         """tokenize: None for the tokenizer of the encoder. finish: makes the result of float32 [n, outputs].
 

@@ -20,13 +20,16 @@ from .late_config import LateConfig
 from .spelling import Spelling
 
 TASKS: dict[str, tuple[str, ...]] = {
-    "classify": ("first", "last", "all"), "tag": ("all",), "answer": ("all",), "fill_mask": ("asked",),
-    "encode_sparse": ("all",), "encode_tokens": ("all", "rest"), "transcribe": ("all",)}
+    "classify": ("first", "last", "all", "first_two", "first_mean"), "tag": ("all",), "answer": ("all",),
+    "fill_mask": ("asked",), "encode_sparse": ("all",), "encode_tokens": ("all", "rest"), "transcribe": ("all",)}
 """The task of a head, which is the name of the method that runs it, and the `ROWS` that it may read; the method is one
 of `Engine`, and for "transcribe" of `Transcriber`."""
-ROWS = ("first", "last", "asked", "all", "rest")
+ROWS = ("first", "last", "asked", "all", "rest", "first_two", "first_mean")
 """The token vectors of a sequence that a head reads: the first or the last one, those at the positions that the caller
-asks for, all, or all but the first."""
+asks for, all, or all but the first; or one row that is twice as wide: the first two, one behind the other, or the first
+and the mean of those behind it."""
+WIDE_ROWS = ("first_two", "first_mean")
+"""The rows of heads of images, whose width is twice that of a token vector."""
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "gelu_tanh", "silu")
 """The activation of a linear step."""
 FUNCTIONS = ("softmax", "sigmoid", "none")
@@ -87,8 +90,8 @@ Step: TypeAlias = HeadLinear | HeadNorm | Mean | HeadNormalize | Scatter
 _STEPS: dict[str, type[Step]] = {"linear": HeadLinear, "norm": HeadNorm, "mean": Mean, "normalize": HeadNormalize,
                                  "scatter": Scatter}
 """The steps by their names in a file."""
-_PASSED, _SPELLING = "passed_id", "spelling"
-"""The fields of a head that a file may lack."""
+_PASSED, _SPELLING = ("passed_id", "passed_rows"), "spelling"
+"""The fields of a head that a file may lack; those of the first kind are left out where they have their defaults."""
 _OPTIONAL = ("skip_ids",)
 """Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
 
@@ -126,6 +129,8 @@ class HeadConfig:
     """For rows "last": the token that is passed over at the end of a sequence; None for none."""
     spelling: Spelling | None = None
     """What the outputs of a head of "transcribe" stand for, which `Transcriber` needs."""
+    passed_rows: int = 0
+    """For rows "first_mean": the rows behind the first that are no part of the mean, those of registers."""
 
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""
@@ -150,10 +155,12 @@ class HeadConfig:
         elif twice := [label for label, count in Counter(self.labels).items() if count > 1]:
             problems.append(f"labels must differ, and {listed(twice)} is there twice")
         problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}"
-                     for name in (*_IDS, _PASSED)
+                     for name in (*_IDS, "passed_id")
                      if getattr(self, name) is not None and not _is_id(getattr(self, name))]
         if self.passed_id is not None and self.rows != "last":
             problems.append(f"passed_id is for rows last, not {shown(self.rows)}")
+        if not _is_id(self.passed_rows) or (self.passed_rows and self.rows != "first_mean"):
+            problems.append(f"passed_rows must be a number, 0 but for rows first_mean, not {shown(self.passed_rows)}")
         if self.max_active_dims is not None and (type(self.max_active_dims) is not int or self.max_active_dims < 1):
             problems.append(f"max_active_dims must be a positive number, not {shown(self.max_active_dims)}")
         if not problems and (problem := self._steps_problem() or self._outputs_problem()):
@@ -204,6 +211,8 @@ class HeadConfig:
         words: the shape of the word table. Raises `WeightsError` if a tied map does not have that shape.
         """
         shapes: dict[str, tuple[int, ...]] = {}
+        if self.rows in WIDE_ROWS:
+            width *= 2
         for step in self.steps:
             if isinstance(step, Scatter) and (step.size, 1) != (words[0], width):
                 raise WeightsError(f"the head {self.task} reads 1 number for each of {step.size:,} tokens, and there "
@@ -234,14 +243,15 @@ class HeadConfig:
                 "function": self.function, "pair_function": self.pair_function,
                 "sparse_pooling": self.sparse_pooling, "sparse_activation": self.sparse_activation,
                 "max_active_dims": self.max_active_dims, **{name: getattr(self, name) for name in _IDS},
-                **({} if self.passed_id is None else {_PASSED: self.passed_id}),
+                **{name: getattr(self, name) for name in _PASSED
+                   if getattr(self, name) != self.__dataclass_fields__[name].default},
                 **({} if self.spelling is None else {_SPELLING: self.spelling.to_json()})}
 
     @classmethod
     def from_json(cls, values: Any) -> HeadConfig:
         """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        names = [name for name in cls.__dataclass_fields__ if name not in (_PASSED, _SPELLING)]
-        if not isinstance(values, dict) or values.keys() - {_PASSED, _SPELLING} != set(names):
+        names = [name for name in cls.__dataclass_fields__ if name not in (*_PASSED, _SPELLING)]
+        if not isinstance(values, dict) or values.keys() - {*_PASSED, _SPELLING} != set(names):
             raise WeightsError(f"a head must have {', '.join(names)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
         if not isinstance(values["steps"], list) or len(values["steps"]) > MOST_STEPS:

@@ -136,7 +136,7 @@ class Exchange:
                 raise
         else:       # a route that needs no model
             room.hold(room.size + work.bytes)
-            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)
+            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=room.size)      # with its inputs
         asked = Asked(request=self._id, model=model.names[0])
         if work.events is not None:
             await self._stream(work, answer, asked, deadline)

@@ -44,6 +44,8 @@ class Tokens:
     """How many of the first tokens of each sentence its tokens read in attention; None for all."""
     asked: list[np.ndarray] | None = None
     """The positions of each sentence that a head of rows "asked" reads; None for another head."""
+    embeds: list[np.ndarray] | None = None
+    """float32 [T_i, D] for each sequence, the input of the first layer in place of ids, such as that of an image."""
 
     @property
     def lengths(self) -> list[int]:
@@ -59,15 +61,17 @@ def gathered(parts: Sequence[tuple[Tokens, Sequence[int]]]) -> Tokens:
     if len(parts) == 1 and [*parts[0][1]] == [*range(len(parts[0][0].input_ids))]:
         return parts[0][0]
     places = [(tokens, i) for tokens, numbers in parts for i in numbers]
-    skips = reads = asked = None
+    skips = reads = asked = embeds = None
     if any(tokens.skips is not None for tokens, _ in parts):
         skips = [0 if tokens.skips is None else tokens.skips[i] for tokens, i in places]
     if any(tokens.reads is not None for tokens, _ in parts):
         reads = [len(tokens.input_ids[i]) if tokens.reads is None else tokens.reads[i] for tokens, i in places]
     if all(tokens.asked is not None for tokens, _ in parts):
         asked = [tokens.asked[i] for tokens, i in places if tokens.asked is not None]
+    if all(tokens.embeds is not None for tokens, _ in parts):
+        embeds = [tokens.embeds[i] for tokens, i in places if tokens.embeds is not None]
     return Tokens([tokens.input_ids[i] for tokens, i in places], [tokens.token_type_ids[i] for tokens, i in places],
-                  skips, reads, asked)
+                  skips, reads, asked, embeds)
 
 
 @contextmanager

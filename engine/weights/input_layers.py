@@ -22,6 +22,10 @@ RESIZES = ("none", "bicubic", "antialias")
 """How the table of positions is made to fit an image of another size."""
 
 
+FIRST_TOKENS = 2
+"""The most tokens before the registers and the patches: the class token and that of distillation."""
+
+
 @dataclass(frozen=True, eq=False)
 class Patches:
     """Square patches of an image, each through one linear map, after a class token. Dosovitskiy et al. (2010.11929)."""
@@ -30,12 +34,13 @@ class Patches:
     """float32 [D, C, p, p]: the map of a patch of p x p pixels."""
     bias: np.ndarray
     """float32 [D]."""
-    first: np.ndarray
-    """float32 [1, D]: the class token."""
     positions: np.ndarray
-    """float32 [1 + n * n, D]: added to the class token and to the patches, row by row from the top left."""
+    """float32 [F + n * n, D]: added to the first tokens and to the patches, row by row from the top left."""
+    first: np.ndarray | None = None
+    """float32 [F, D]: the class token, and behind it that of distillation; None for a model without them, where F = 0.
+    """
     registers: np.ndarray | None = None
-    """float32 [R, D]: tokens between the class token and the patches, without positions."""
+    """float32 [R, D]: tokens between these and the patches, without positions."""
     resize: str = "none"
     """One of `RESIZES`; "none" refuses images of another size than n * p."""
 
@@ -45,8 +50,8 @@ class Patches:
     expected: ClassVar[str] = "floats [C,H,W]"
 
     def embed(self, image: np.ndarray, ops: LinearOps) -> np.ndarray:
-        """Return the token vectors of an image: float32 [1 + R + patches, D]. Raises `InputError` for its shape."""
-        D, C, p, _ = self.weight.shape
+        """Return the token vectors of an image: float32 [F + R + patches, D]. Raises `InputError` for its shape."""
+        F, (D, C, p, _) = self.first_count, self.weight.shape
         rows, columns = image.shape[1] // p, image.shape[2] // p
         if image.shape[0] != C or not rows or not columns:
             raise InputError(f"an image must be [{C}, H, W] with H and W of at least {p}, not {list(image.shape)}")
@@ -54,21 +59,28 @@ class Patches:
         cut = image[:, : rows * p, : columns * p].reshape(C, rows, p, columns, p).transpose(1, 3, 0, 2, 4)
         patches = ops.linear(np.ascontiguousarray(cut).reshape(rows * columns, -1), self.weight.reshape(D, -1),
                              self.bias, activation=None, residual=None)
-        registers = np.zeros((0, D), np.float32) if self.registers is None else self.registers
-        return np.concatenate([self.first + positions[:1], registers, patches + positions[1:]])
+        none = np.zeros((0, D), np.float32)
+        first, registers = (none if tokens is None else tokens for tokens in (self.first, self.registers))
+        return np.concatenate([first + positions[:F], registers, patches + positions[F:]])
+
+    @property
+    def first_count(self) -> int:
+        """The number of first tokens, F."""
+        return 0 if self.first is None else len(self.first)
 
     def _positions(self, rows: int, columns: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the positions [1 + rows * columns, D] of an image of this shape, whose patches are rows x columns."""
-        n, p = math.isqrt(len(self.positions) - 1), self.weight.shape[2]
+        """Return the positions [F + rows * columns, D] of an image of this shape, whose patches are rows x columns."""
+        F, p = self.first_count, self.weight.shape[2]
+        n = math.isqrt(len(self.positions) - F)
         if (shape[1], shape[2]) == (n * p, n * p) or (self.resize != "none" and rows == columns == n):
             return self.positions
         if self.resize == "none":
             raise InputError(f"an image must be [{shape[0]}, {n * p}, {n * p}] for this model, not {list(shape)}; "
                              "resize it before")
         down, across = (resize_matrix(n, size, antialias=self.resize == "antialias") for size in (rows, columns))
-        grid = self.positions[1:].reshape(n, n, -1).astype(np.float64)
+        grid = self.positions[F:].reshape(n, n, -1).astype(np.float64)
         patches = np.einsum("in,jm,nmd->ijd", down, across, grid).reshape(rows * columns, -1)
-        return np.concatenate([self.positions[:1], patches.astype(np.float32)])
+        return np.concatenate([self.positions[:F], patches.astype(np.float32)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +123,8 @@ def _convolution(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, ops: Linea
 Stem: TypeAlias = Patches | Frames | Waveform
 KINDS: dict[str, type[Patches] | type[Frames] | type[Waveform]] = {
     "patches": Patches, "frames": Frames, "waveform": Waveform}
-_SHAPES = {
-    "patches": {"weight": ("D", "C", "p", "p"), "bias": ("D",), "first": (1, "D"), "positions": ("P", "D"),
+_SHAPES: dict[str, dict[str, tuple[str | int, ...]]] = {
+    "patches": {"weight": ("D", "C", "p", "p"), "bias": ("D",), "first": ("F", "D"), "positions": ("P", "D"),
                 "registers": ("R", "D")},
     "frames": {"weight": ("D", "C", 3), "bias": ("D",), "weight2": ("D", "D", 3), "bias2": ("D",),
                "positions": ("P", "D")},
@@ -150,7 +162,7 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Patches | Fram
         raise WeightsError(f"a stem must be of the kind {' or '.join(KINDS)}, with resize {', '.join(RESIZES)} for "
                            f"patches, not {shown(document)}")
     shapes = _SHAPES[kind]
-    missing = shapes.keys() - arrays.keys() - {"registers"}
+    missing = shapes.keys() - arrays.keys() - {"first", "registers"}
     if missing or arrays.keys() - shapes.keys():
         raise WeightsError(f"the stem must have the arrays {', '.join(shapes)}, not {', '.join(sorted(arrays)[:20])}")
     sizes: dict[str | int, int] = {}        # of each letter, which the shapes of all arrays must then agree with
@@ -164,8 +176,11 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Patches | Fram
                                f"{list(array.shape)}; the sizes are {shown({str(k): v for k, v in sizes.items()})}")
     if kind == "frames":
         return Frames(**arrays)
-    if math.isqrt(sizes["P"] - 1) ** 2 != sizes["P"] - 1 or sizes["P"] < 2:
-        raise WeightsError(f"the stem's positions must be 1 + n * n, not {sizes['P']}")
+    first = sizes.get("F", 0)
+    patches = sizes["P"] - first
+    if first > FIRST_TOKENS or patches < 1 or math.isqrt(patches) ** 2 != patches:
+        raise WeightsError(f"the stem must have at most {FIRST_TOKENS} first tokens, and positions for these and n * n "
+                           f"patches, not {first} and {sizes['P']}")
     return Patches(**arrays, resize=resize)
 
 

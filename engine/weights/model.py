@@ -10,12 +10,14 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
+from ..model.head import WIDE_ROWS
+from ..model.image_config import ImageConfig
 from ..model.precision import FORMATS, LOADABLE, canonical_name, stored_format
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
 from .calibration import Calibration, check_calibrations, outputs_of
 from .head import Head, check_heads, tasks_of
-from .input_layers import Frames, Stem
+from .input_layers import Frames, Patches, Stem
 from .modules import SENTENCE, TOKENS, Module, check_modules
 from .packed import PACKED_PREFIX, PackedFormat
 from .parameters import check, matrices, precision_of
@@ -36,6 +38,8 @@ class Transformer:
     """What changes the vectors of tokens, before pooling."""
     stem: Stem | None = None
     """The input layer, which turns images or audio into token vectors; None if the encoder reads texts."""
+    images: ImageConfig | None = None
+    """How an image becomes the pixels of the input layer; None if the files do not say it, or without such a layer."""
     layout: PackedFormat | None = None
     """The layout of linear maps that are packed for some CPUs (`engine.weights.packed`); None if they are not."""
     heads: tuple[Head, ...] = ()
@@ -80,6 +84,13 @@ class Transformer:
         if not isinstance(self.stem, Stem | None) or (
                 self.stem is not None and self.stem.weight.shape[0] != self.config.hidden_size):
             raise WeightsError(f"{source}: stem must be None, or make token vectors of width {self.config.hidden_size}")
+        if type(self.images) not in (ImageConfig, type(None)) or (
+                self.images is not None and not isinstance(self.stem, Patches)):
+            raise WeightsError(f"{source}: images must be None, or an ImageConfig beside a stem that reads images")
+        wide = [head.config.rows for head in self.heads if isinstance(head, Head) and head.config.rows in WIDE_ROWS]
+        if wide and not (isinstance(self.stem, Patches) and (wide[0] != "first_two" or self.stem.first_count > 1)):
+            raise WeightsError(f"{source}: a head of rows {wide[0]} needs a stem that reads images"
+                               f"{', with two first tokens' if wide[0] == 'first_two' else ''}")
 
     def check_modules(self, source: str) -> None:
         """Raise `WeightsError` unless the modules fit the encoder and each other."""

@@ -30,7 +30,7 @@ def test_every_extra_in_a_message_is_there():
              for extra in re.findall(r"install_command\(['\"](\w+)", path.read_text(encoding="utf-8"))}
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    assert named == {"text", "chat", "speech", "files", "server", "numba", "cuda"}
+    assert named == {"text", "chat", "speech", "images", "files", "server", "numba", "cuda"}
     assert named <= set(re.findall(r"^(\w+) = ", extras, re.MULTILINE))
 
 

@@ -16,7 +16,7 @@ from engine.text.vocabularies import read_vocabulary
 
 from ..tools import embedder_folders, late_folders
 from ..tools.head_models import expected_of
-from ..tools.paths import DECODERS, ENCODERS, HEADS, TOKENIZERS
+from ..tools.paths import DECODERS, ENCODERS, HEADS, IMAGES, TOKENIZERS
 from ..tools.tiny_models import safetensors, write_json
 from . import coverage
 
@@ -46,6 +46,7 @@ COMPARED = {
     "static": ("heads/test_modules.py::test_static_models",), "routes": ("heads/test_modules.py::test_routes",),
     "late": ("heads/test_late.py::test_vectors_and_scores_of_sentence_transformers",),
     "sparse": ("heads/test_sparse.py::test_the_words_of_sentence_transformers",),
+    "images": ("images/test_classes.py::test_labels_and_vectors",),
     "tokenizers": ("text/test_vocabularies.py::test_the_ids_of_transformers",
                    "text/test_language_tokenizers.py::test_the_ids_and_the_texts_of_transformers"),
 }
@@ -95,8 +96,8 @@ def form_of(reference: str) -> Form:
         return Form(tables, "StaticModel" if tables else "StaticEmbedding", ("WordPiece",))
     if kind == "routes":
         return Form()
-    if kind in ("encoders", "decoders", "ctranslate2"):     # whose folders are converted ones of decoders/
-        folder = (ENCODERS if kind == "encoders" else DECODERS) / name
+    if kind in ("encoders", "decoders", "images", "ctranslate2"):   # the last has converted folders of decoders/
+        folder = {"encoders": ENCODERS, "images": IMAGES}.get(kind, DECODERS) / name
         values, tokenizer = json.loads((folder / "config.json").read_text()), folder / "tokenizer.json"
         return Form(values["model_type"], *(values.get("architectures") or ()),
                     tokenizers=(_vocabulary(tokenizer.read_bytes()),) if tokenizer.exists() else ())

@@ -27,8 +27,6 @@ def zeros(*names):
 @pytest.mark.parametrize(("source", "architecture", "tensor", "kind"), [
     (DECODERS / "mbart", "MBartForSequenceClassification", "classification_head.out_proj.weight", "encode"),
     (DECODERS / "t5", "T5ForQuestionAnswering", "qa_outputs.weight", "encode"),
-    (ENCODERS / "vit_own", "ViTForImageClassification", "classifier.weight", "encode"),
-    (ENCODERS / "dinov2_own", "Dinov2ForImageClassification", "classifier.weight", "encode"),
     (ENCODERS / "bert", "BertForMultipleChoice", "classifier.weight", "encode"),
     (ENCODERS / "bert", "BertForNextSentencePrediction", "cls.seq_relationship.weight", "encode"),
     (ENCODERS / "electra_base", "ElectraForPreTraining", "discriminator_predictions.dense.weight", "encode"),

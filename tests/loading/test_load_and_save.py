@@ -73,7 +73,7 @@ def test_a_wrong_config_is_refused(refusals):
         load_encoder(by_hand(tmp_path / "m.npz", document))
 
     refusals(call, [
-        "{", "[]", document(format="other"), document(version="1"), document(version=6), document(version=3),
+        "{", "[]", document(format="other"), document(version="1"), document(version=7), document(version=3),
         document(version=0), document(extra=1), {"format": FORMAT, "version": 1}, document(model=[]),
         document(model={"hidden_size": 12}), document(model=document()["model"] | {"layers": 3}),
         document(model=document()["model"] | {"num_layers": 10**7}), document(text={}),

@@ -23,6 +23,7 @@ TRIED = {
     "pip install '.[files]'": "jobs.md",
     "pip install '.[chat]'": "chat.md",
     "pip install '.[speech]'": "speech.md",
+    "pip install '.[images]'": "images.md",
     "pip install '.[server]'": "README or guide",
     "pip install '.[numba]'": "test_blocks_run or test_examples",
 }

@@ -38,6 +38,7 @@ from engine.files.safetensors import read_safetensors
 from engine.files.torch_checkpoint import read_checkpoint
 from engine.files.torch_pickle import read_pickle
 from engine.generation.results import Request
+from engine.images.sources import check_pixels, opened
 from engine.loading.ctranslate2 import _words
 from engine.loading.hub_guard import guard
 from engine.loading.modules import read_modules
@@ -46,6 +47,7 @@ from engine.loading.router import find_routes
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.chat_config import ChatConfig
 from engine.model.head import HeadConfig, HeadLinear
+from engine.model.image_config import ImageConfig
 from engine.model.late_config import LateConfig
 from engine.programs.operations import Rotary
 from engine.speech.samples import check_samples
@@ -71,6 +73,9 @@ from ..tools.torch_files import archive, integer, mapping, name, program, storag
 pytest.importorskip("tokenizers")
 pytest.importorskip("soundfile")
 pytest.importorskip("uvicorn")
+pytest.importorskip("PIL")
+
+from PIL import Image
 
 from engine.server.admission import Memory, Room
 from engine.server.app import ROUTES, Exchange
@@ -84,8 +89,8 @@ from engine.server.zero_shot import ZeroShotForm, ZeroShotParameters, zero_shot
 
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
-FOLDERS = ("base", "files", "text", "loading", "model", "families", "weights", "encoding", "ops", "speech", "interface",
-           "uncertainty", "generation", "studies", "chat", "server", "cli")
+FOLDERS = ("base", "files", "text", "images", "loading", "model", "families", "weights", "encoding", "ops", "speech",
+           "interface", "uncertainty", "generation", "studies", "chat", "server", "cli")
 LIMIT = re.compile(r"_?(?:MAX|MOST|LONGEST|LARGEST|FREE)(?:_[A-Z]+)*")
 NO_LIMITS = {
     "text/safety.py: _FREE_TREE": "below it nothing is counted",
@@ -201,6 +206,13 @@ def inflation(n: int, size: int) -> None:
 
 def pickled(value: bytes, **names: Any) -> None:
     read_pickle(memoryview(program(value)), {key.replace("_", "."): one for key, one in names.items()})
+
+
+def image_file(kind: str) -> bytes:
+    """Return the file of an image of 4 pixels."""
+    file = io.BytesIO()
+    Image.new("L", (2, 2)).save(file, kind)
+    return file.getvalue()
 
 
 def saved(place: Path, *values: bytes, size: int = 24) -> None:
@@ -505,6 +517,9 @@ PROBES: dict[str, Probe] = {
     "speech/audio_files.py: MAX_CHANNELS": Probe(lambda n, place: read_audio(silence(n))),
     "speech/sources.py: MAX_STREAM": Probe(lambda n, place: read_audio(io.BytesIO(silence(1).ljust(n, b"\0"))), 100),
     "speech/containers.py: _MAX_TAGS": Probe(tags),
+    "images/sources.py: MAX_PIXELS": Probe(lambda n, place: check_pixels(n, 1)),
+    "images/sources.py: MAX_BYTES": Probe(lambda n, place: opened(image_file("PNG").ljust(n, b"\0")), 5000),
+    "model/image_config.py: MAX_SIDE": Probe(lambda n, place: ImageConfig(size=(n, 1))),
     "generation/checks.py: MOST_ROWS": Probe(
         lambda n, place: generate(TableStepper(), [Request(None, [5], GenerationConfig(
             num_return_sequences=n, do_sample=True, max_new_tokens=1))])),

@@ -1,4 +1,4 @@
-"""Make the golden files of ViT, DINOv2 and Whisper's encoder: what transformers computes in float64.
+"""Make the golden files of ViT, DeiT, DINOv2 and Whisper's encoder: what transformers computes in float64.
 
     python -m tests.golden.make.images_and_sound [NAME ...]
 
@@ -32,6 +32,7 @@ MODELS = (
     Seen("vit_own", sizes=((12, 12),) * 3),
     Seen("vit_new", new_names=True, sizes=((27, 27),) * 2),
     Seen("vit_unbiased", sizes=((5, 5),) * 2),
+    Seen("deit_own", sizes=((12, 12),) * 2),
     Seen("dinov2_own", sizes=((20, 20), (12, 12), (31, 9), (4, 4), (21, 22), (40, 40))),
     Seen("dinov2_giant", sizes=((18, 18), (12, 9), (15, 22), (33, 33))),
     Seen("dinov2_registers", sizes=((20, 20), (12, 12), (8, 31), (44, 36), (4, 4))),
@@ -65,7 +66,7 @@ def run(whole: Any, given: np.ndarray) -> np.ndarray:
     batch = torch.from_numpy(given).double()[None]
     with torch.inference_mode():
         if given.ndim == 3:
-            base = getattr(whole, "vit", whole)
+            base = getattr(whole, "vit", getattr(whole, "deit", whole))
             hidden = base(batch).last_hidden_state
         else:
             encoder = whole.get_encoder() if hasattr(whole, "get_encoder") else whole.encoder
@@ -89,8 +90,9 @@ def mistakes(whole: Any, given: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     else:
         yield "a frame later", run(whole, np.roll(given, 1, axis=1))
     parameters = dict(whole.named_parameters())
-    for part in ("layer_scale1", "layer_scale2", "register_tokens", "cls_token", "position_embeddings",
-                 "projection.bias", "embed_positions", "conv1.bias", "conv2.bias", "layernorm.bias"):
+    for part in ("layer_scale1", "layer_scale2", "register_tokens", "cls_token", "distillation_token",
+                 "position_embeddings", "projection.bias", "embed_positions", "conv1.bias", "conv2.bias",
+                 "layernorm.bias"):
         chosen = {name: p for name, p in parameters.items() if part in name and "decoder" not in name}
         if not chosen:
             continue

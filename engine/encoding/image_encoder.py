@@ -1,0 +1,64 @@
+"""Encode images with a plan: pixels, patches, layers, pooling. `Engine.encode` and `classify` call this for images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError
+from ..base.stop import NEVER, Stop
+from ..images import Images
+from ..model.image_config import ImageConfig
+from ..queues.work import Pieces
+from ..text.tokenizer import Tokens, gathered
+from ..weights.input_layers import Patches
+from .packing import pack_embeds
+from .vector_encoder import Packed, VectorEncoder
+
+POOLING = ("cls",)
+"""The vector of an image is that of its class token."""
+
+
+class ImageEncoder(VectorEncoder):
+    """Encodes images with one plan, as the model's settings of images say.
+
+    Several threads may use it at once. The arguments of its methods have been checked.
+    """
+
+    def __init__(self, *args: Any, stem: Patches, images: ImageConfig | None, threads: int, **options: Any):
+        """args, options: of `VectorEncoder`. stem: makes the input of the first layer from pixels. images: how an image
+        becomes pixels; None if the files of the model do not say it."""
+        super().__init__(*args, pooling=POOLING, **options)
+        self._stem, self._images, self._threads = stem, images, threads
+
+    def tokens(self, images: Images, stop: Stop = NEVER) -> Tokens:
+        """Return what the first layer reads of images, the first of three steps of `Engine.encode`.
+
+        All are read at once: `Images.parts` bounds the memory.
+        """
+        if self._images is None:
+            raise UnsupportedError("the files of this model have no preprocessor_config.json, which says what sizes "
+                                   "and numbers images need; copy it from the model's source, or give "
+                                   "forward(pixel_values=...) images that are resized and normalised")
+        assert self._ops is not None
+        embeds: list[np.ndarray] = []
+        for i, pixels in enumerate(images.pixels(self._images, self._threads, stop)):
+            stop.check()
+            with images.named(i):
+                embeds.append(self._stem.embed(pixels, self._ops))
+        ids = [np.zeros(len(vectors), np.int32) for vectors in embeds]
+        return Tokens(ids, ids, embeds=embeds)
+
+    def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
+        tokens = gathered([(work.data, numbers) for work, numbers in pieces])
+        assert tokens.embeds is not None
+        batch, form = pack_embeds(self._config, tokens.embeds)
+        return batch.tokens, Packed(tokens, batch, form)
+
+    def _check_longest(self, tokens: Tokens, lengths: Sequence[int]) -> None:
+        most, longest = self._plan.longest, max(lengths, default=0)
+        if most is not None and longest > most:
+            raise InputError(f"an image has {longest:,} tokens for this model, and max_batch_tokens={most} bounds what "
+                             "is computed together; load the model with a larger max_batch_tokens")

@@ -1,0 +1,162 @@
+"""Compute vectors with a plan: the part of an encoder that does not depend on what it reads, texts or images."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..backends.batch import Batch
+from ..backends.interfaces import Plan, PoolingPlan
+from ..backends.ops_interface import Ops
+from ..base.lazy import lazy
+from ..base.stop import Stop
+from ..model.config import ModelConfig
+from ..queues.model_queue import ModelQueue
+from ..queues.work import Job, Pieces, Work
+from ..text.tokenizer import Tokens
+from ..weights.modules import (
+    SENTENCE,
+    TOKENS,
+    Module,
+    ends_with_normalize,
+    normalize,
+    run_modules,
+    widths_after,
+)
+from .call import PLAIN, Call
+from .input_shape import InputShape
+from .pooling import pool
+
+
+class Packed(NamedTuple):
+    """A batch of the queue, as jobs read it."""
+
+    tokens: Tokens
+    batch: Batch
+    form: InputShape
+
+
+class VectorEncoder(ABC):
+    """Computes the vectors of sequences, and of their tokens, with one plan. Several threads may use it at once."""
+
+    def __init__(self, config: ModelConfig, plan: Plan, max_tokens: int, *, pooling: tuple[str, ...],
+                 normalize: bool = False, truncate_dim: int | None = None, modules: tuple[Module, ...] = (),
+                 token_modules: tuple[Module, ...] = (), ops: Ops | None = None, queue: ModelQueue | None = None):
+        """pooling, normalize, truncate_dim: as in `TextConfig`. modules, token_modules: what changes vectors after and
+        before pooling, which `ops` computes.
+
+        queue: of the model; None for one of this encoder alone.
+        """
+        self._config, self._plan = config, plan
+        self._pooling, self._normalize, self._truncate_dim = pooling, normalize, truncate_dim
+        # Asked once: to look for the methods of a protocol takes 2 % of the time of a short text.
+        self._pooling_plan = plan if isinstance(plan, PoolingPlan) and not token_modules else None
+        self.queue = queue or ModelQueue(max_tokens)
+        """Computes the works of all calls."""
+        self._modules, self._token_modules, self._ops = modules, token_modules, ops
+
+    @property
+    def width(self) -> int:
+        """The number of dimensions of a sentence's vector."""
+        return min(self.whole_width, self._truncate_dim or self.whole_width)
+
+    @lazy
+    def whole_width(self) -> int:
+        """The dimensions of a sentence's vector before it is truncated; modules of both kinds may change them."""
+        return widths_after(self._modules, len(self._pooling) * self.token_width, SENTENCE)[SENTENCE]
+
+    @lazy
+    def token_width(self) -> int:
+        """The dimensions of a token's vector that pooling reads."""
+        return widths_after(self._token_modules, self._config.hidden_size, TOKENS)[TOKENS]
+
+    def sentence_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Work:
+        """Return the work whose rows are the vectors of sequences, float32 [whole_width]: the second step.
+
+        The queue computes the sequences of all calls at the time together, which changes no bit.
+        """
+        return self.work(self._compute_sentence_vectors, tokens, call)
+
+    def _compute_sentence_vectors(self, packed: Packed, stop: Stop) -> np.ndarray:
+        tokens, batch, _ = packed
+        return self.after_pooling(self._pool(batch, 0 if tokens.skips is None else np.array(tokens.skips), stop))
+
+    def after_pooling(self, pooled: np.ndarray) -> np.ndarray:
+        """Return the vectors of sentences, float32 [n, whole_width], of what pooling gave."""
+        vectors = run_modules(self._modules, pooled, SENTENCE, self._ops)
+        return normalize(vectors) if self._normalize else vectors
+
+    def finished(self, vectors: np.ndarray, truncate_dim: int | None = None, normalize_embeddings: bool = False
+                 ) -> np.ndarray:
+        """Return vectors of sentences, float32 [n, whole_width], as a caller wants them, float32 [n, D']: the third
+        step.
+
+        truncate_dim: how many of the first dimensions to keep; None for all. normalize_embeddings: whether to scale
+        vectors to length 1. Vectors that the model scales to length 1 are scaled again only if they are truncated after
+        it, because a second division changes last bits.
+        """
+        kept = vectors[:, : truncate_dim or self.width]
+        if not normalize_embeddings:
+            return kept
+        has_length_1 = self._normalize or ends_with_normalize(self._modules, SENTENCE)
+        return kept if has_length_1 and kept.shape == vectors.shape else normalize(kept)
+
+    @property
+    def scales_tokens(self) -> bool:
+        """Whether the modules of tokens scale the vectors of `token_vectors` to length 1."""
+        return ends_with_normalize(self._token_modules, TOKENS)
+
+    def token_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Work:
+        """Return the work whose rows are the vectors of the tokens of sequences, float32 [T_i, D'].
+
+        The vectors are those that pooling reads, after the modules of tokens; each row is a view of a whole batch.
+        """
+        return self.work(self._compute_token_vectors, tokens, call)
+
+    def _compute_token_vectors(self, packed: Packed, stop: Stop) -> list[np.ndarray]:
+        _, batch, form = packed
+        rows = form.unpack(self._token_vectors(batch, stop))
+        assert isinstance(rows, list)
+        return rows
+
+    def work(self, job: Job, tokens: Tokens, call: Call, most: int | None = None) -> Work:
+        """Return the work of the sequences of a call for the queue; raises `InputError` for one that is too long.
+
+        job: reads what `_pack` returns. most: the most sequences of a batch, beside the limit of the call.
+        """
+        lengths = tokens.lengths
+        self._check_longest(tokens, lengths)
+        if call.batch_size is not None:
+            most = call.batch_size if most is None else min(most, call.batch_size)
+        return Work(job, lengths, tokens, most, pack=self._pack)
+
+    @abstractmethod
+    def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
+        """Return the number of tokens of a batch of the queue, which may be of several calls, and what a job reads."""
+
+    @abstractmethod
+    def _check_longest(self, tokens: Tokens, lengths: Sequence[int]) -> None:
+        """Raise `InputError` for a sequence with more tokens than the plan computes at a time."""
+
+    def vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
+        """Return the token vectors of a batch: float32 [N, D]."""
+        stop.check()
+        return self._plan.forward(batch, stop)
+
+    def _pool(self, batch: Batch, skip: int | np.ndarray, stop: Stop) -> np.ndarray:
+        """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""
+        if self._pooling_plan is not None:
+            return self._pooling_plan.pool(batch, self._pooling, skip, stop)
+        return self.pooled(self._token_vectors(batch, stop), batch.cu_seqlens, skip)
+
+    def pooled(self, vectors: np.ndarray, cu_seqlens: np.ndarray, skip: int | np.ndarray) -> np.ndarray:
+        """Return one vector for each sequence [B, width], of the vectors of their tokens [N, D]; see `pool`."""
+        return pool(vectors, cu_seqlens, self._pooling, skip)
+
+    def _token_vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
+        """Return the vectors that pooling reads: those of the plan after the modules of tokens, [N, D']."""
+        stop.check()
+        return run_modules(self._token_modules, self._plan.forward(batch, stop), TOKENS, self._ops)

@@ -1,0 +1,5 @@
+"""Turn images into the pixels that a model reads: files, bytes, images of Pillow and arrays."""
+
+from .inputs import Images as Images
+from .inputs import begins_with_image as begins_with_image
+from .inputs import read_images as read_images

@@ -1,0 +1,115 @@
+"""Tell images from texts among the inputs of a call, and hold those of a call with their numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+
+from ..base.errors import InputError, located, shown
+from ..base.stop import NEVER, Stop
+from ..model.image_config import ImageConfig
+from ..text.sentences import check_order
+from .pixels import pixels_of
+from .sources import EXPECTED, checked_array, is_pillow, name_of
+
+TOGETHER = 64
+"""The most images that are read at one time; the token vectors of as many of 224 x 224 pixels take 40 MB."""
+
+
+@dataclass(frozen=True)
+class Images(Sequence[Any]):
+    """Some consecutive images of a call, which are read when their turn comes."""
+
+    items: Sequence[Any]
+    first: int = 0
+    """The number of the first of them in the call."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, places: int) -> Any: ...
+    @overload
+    def __getitem__(self, places: slice) -> Images: ...
+    def __getitem__(self, places: int | slice) -> Any:
+        """Return an image, or some consecutive images with the numbers that they have."""
+        if isinstance(places, int):
+            return self.items[places]
+        first, last, _ = places.indices(len(self.items))
+        return Images(self.items[first:last], self.first + first)
+
+    def parts(self, most: int | None = None) -> Iterator[range]:
+        """Yield the places of images that are read at one time; most: of them, None for `TOGETHER`."""
+        count = min(TOGETHER, most or TOGETHER)
+        return (range(first, min(first + count, len(self))) for first in range(0, len(self), count))
+
+    def named(self, i: int) -> AbstractContextManager[None]:
+        """Return what puts the number of image i of these, and its path, in front of an error of a block."""
+        return located(f"image {self.first + i}{name_of(self.items[i])}")
+
+    def pixels(self, config: ImageConfig, threads: int, stop: Stop = NEVER) -> list[np.ndarray]:
+        """Return the pixels of all images, float32 [3, H, W] each, which several threads read.
+
+        Raises `InputError` with the number of the first image that cannot be read, and its path.
+        """
+
+        def read(i: int) -> np.ndarray:
+            stop.check()
+            with self.named(i):
+                return pixels_of(self.items[i], config)
+
+        if threads == 1 or len(self) < 2:
+            return [*map(read, range(len(self)))]
+        with ThreadPoolExecutor(min(threads, len(self))) as pool:
+            return [*pool.map(read, range(len(self)))]
+
+
+def is_image(value: Any, alone: bool = False) -> bool:
+    """Return whether a value is one image, right or wrong, and not a list of them.
+
+    alone: whether the model reads no texts, so that a str is a path, and any array of numbers is meant as an image.
+    """
+    if isinstance(value, np.ndarray):       # of four axes it holds several images
+        return value.ndim in (2, 3) and (value.dtype == np.uint8 or (alone and value.dtype.kind not in "OUS"))
+    return isinstance(value, (os.PathLike, bytes, bytearray, memoryview)) or is_pillow(value) or (
+        alone and isinstance(value, str))
+
+
+def begins_with_image(given: Any) -> bool:
+    """Return whether the inputs of a call to a model that reads texts are images, by the first of them."""
+    first = given[0] if isinstance(given, (list, tuple)) and given else given
+    return is_image(first) or (isinstance(given, np.ndarray) and given.ndim == 4)
+
+
+def read_images(given: Any, alone: bool, name: str = "images") -> tuple[Images, bool]:
+    """Return the images of a call, and whether the caller gave a single one, which is a list of one.
+
+    alone: as in `is_image`. name: the caller's own argument. Raises `InputError` for anything but images, such as a
+    text among them; what is wrong inside a file is found when it is read.
+    """
+    if is_image(given, alone):
+        return Images([_checked(0, given, alone)]), True
+    expected = f"{name} must be an image or a list of images"
+    check_order(given, expected)
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        raise InputError(f"{expected}, not {type(given).__name__} {shown(given, 60)}")
+    return Images([_checked(i, item, alone) for i, item in enumerate(given)]), False
+
+
+def _checked(i: int, item: Any, alone: bool) -> Any:
+    with located(f"image {i}"):
+        if isinstance(item, np.ndarray):
+            return checked_array(item)
+        if not is_image(item, alone):
+            raise InputError(f"an image is {EXPECTED}, not {type(item).__name__} {shown(item, 60)}"
+                             f"{_TEXT if isinstance(item, str) else ''}")
+        return item
+
+
+_TEXT = ", which is a text here; images and texts need a call each, and the path of an image is a pathlib.Path"

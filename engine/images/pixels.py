@@ -1,0 +1,56 @@
+"""Make the pixels of a model from an image, with the numbers of the processors of transformers that use Pillow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError
+from ..model.image_config import FILTERS, ImageConfig
+from .sources import check_pixels, on_white, opened
+
+
+def pixels_of(source: Any, config: ImageConfig) -> np.ndarray:
+    """Return the pixels of an image: float32 [3, H, W]. Raises `InputError`.
+
+    Integers stay integers until the image has its size, as in transformers, so that they are rounded in the same way.
+    """
+    image = opened(source)
+    if config.whitens and image.info.get("transparency") is not None:
+        image = on_white(image)
+    height, width = config.resized(image.height, image.width)
+    if not height or not width:
+        raise InputError(f"it has {image.width:,} x {image.height:,} pixels, and would be {width:,} x {height:,} as "
+                         "the model needs it; cut it")
+    if config.size is not None or config.shortest_edge is not None:
+        check_pixels(width, height)
+        image = image.resize((width, height), resample=FILTERS.index(config.resample))
+    integers = np.asarray(image)
+    if config.crop is not None:
+        integers = _cropped(integers, *config.crop)
+    scaled = (integers.astype(np.float64) * config.factor).astype(np.float32)
+    scaled -= np.array(config.mean, np.float32)
+    scaled /= np.array(config.std, np.float32)
+    return np.ascontiguousarray(scaled.transpose(2, 0, 1))
+
+
+def _cropped(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Return the middle of an image [H, W, 3], with zeros around it where it is smaller."""
+    cut = np.zeros((height, width, image.shape[2]), image.dtype)
+    (rows_to, rows_from), (columns_to, columns_from) = (
+        _middle(size, kept) for size, kept in zip(image.shape, (height, width), strict=False))
+    cut[rows_to, columns_to] = image[rows_from, columns_from]
+    return cut
+
+
+def _middle(size: int, kept: int) -> tuple[slice, slice]:
+    """Return where a side of `size` pixels goes in one of `kept`, and what of it is kept.
+
+    Of an odd number of rows, one more is added above a smaller image, and taken away below a larger one.
+    """
+    if size >= kept:
+        first = (size - kept) // 2
+        return slice(0, kept), slice(first, first + kept)
+    first = (kept - size + 1) // 2
+    return slice(first, first + size), slice(0, size)

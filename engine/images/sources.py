@@ -1,0 +1,195 @@
+"""Open what an image is read from as an image of Pillow in red, green and blue, as transformers' `load_image` does.
+
+The size is checked before a pixel is decoded, and only the formats of `FORMATS` are read, each by its own decoder.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..base.errors import FileMissing, InputError, UnsupportedError, shown
+from ..base.install import require_images
+from ..files.reading import FormatError, open_regular, refuse_pointer
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+"""The formats that are read, by Pillow's names."""
+MAX_PIXELS = 89_478_485
+"""Limit on the pixels of an image, before and after it is resized; Pillow warns of larger ones."""
+MAX_BYTES = 2**28
+"""Limit on the bytes of a file of an image: decoders read some formats whole."""
+EXPECTED = "a path, the bytes of a file, an image of Pillow, or uint8 [H,W], [H,W,3] or [H,W,4]"
+_START = 64
+"""Bytes that tell a pointer of Git LFS from an image."""
+_ANIMATED = ("GIF", "PNG", "WEBP", "TIFF")
+"""The formats with several images of one rank; those beside the first image of a JPEG file are previews."""
+
+
+def is_pillow(value: Any) -> bool:
+    """Return whether a value is an image of Pillow, which is not imported for that."""
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(value, pillow.Image)
+
+
+def name_of(source: Any) -> str:
+    """Return how messages name the source of an image, behind its number; "" for one without a name."""
+    if not isinstance(source, (str, os.PathLike)):
+        return ""
+    name = os.fsdecode(os.fspath(source))
+    return f" ({name if name.isprintable() else shown(name, 300)})"
+
+
+def opened(source: Any) -> Any:
+    """Return the image of a source, as an image of Pillow in mode RGB, turned as its EXIF data say.
+
+    Raises `InputError` for what is no image that can be read, and `FileMissing` for a path without a file.
+    """
+    pillow = require_images("PIL.Image")
+    if isinstance(source, np.ndarray):
+        return pillow.fromarray(np.ascontiguousarray(checked_array(source))).convert("RGB")
+    if is_pillow(source):
+        with _readable(getattr(source, "format", None) or "an image of Pillow"):
+            return _as_rgb(source)
+    with _file_of(source) as file:
+        return _decoded(pillow, file)
+
+
+def checked_array(array: np.ndarray) -> np.ndarray:
+    """Return an array of pixels; raises `InputError` unless it is uint8 [H,W], [H,W,3] or [H,W,4]."""
+    channels = array.shape[2] if array.ndim == 3 else 1
+    if array.dtype != np.uint8 or array.ndim not in (2, 3) or channels not in (1, 3, 4) or (
+            array.ndim == 3 and channels == 1):
+        raise InputError(f"an image is {EXPECTED}, not {array.dtype} {list(array.shape)}; forward(pixel_values=...) "
+                         "takes pixels that are resized and normalised already")
+    _check_size(array.shape[1], array.shape[0])
+    return array
+
+
+def check_pixels(width: int, height: int) -> None:
+    """Raise `InputError` for an image with more pixels than `MAX_PIXELS`."""
+    if width * height > MAX_PIXELS:
+        raise InputError(f"it has {width:,} x {height:,} pixels, and at most {MAX_PIXELS:,} are read; make it smaller")
+
+
+def _check_size(width: int, height: int) -> None:
+    if not width or not height:
+        raise InputError(f"it has {width:,} x {height:,} pixels, and an image has at least one")
+    check_pixels(width, height)
+
+
+@contextmanager
+def _file_of(source: Any) -> Iterator[IO[bytes]]:
+    """Open a path or bytes as a file; raises `InputError` and `FileMissing`."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        _check_bytes(memoryview(source).nbytes)
+        yield io.BytesIO(source)
+        return
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(f"an image is {EXPECTED}, not {type(source).__name__} {shown(source, 60)}")
+    try:
+        file = open_regular(Path(os.fsdecode(os.fspath(source))))
+    except FileNotFoundError:
+        raise FileMissing("there is no such file; give the path of an image") from None
+    except FormatError as error:
+        raise InputError(f"{error}; give the path of an image") from None
+    except (OSError, ValueError) as error:      # ValueError: a null byte in a path
+        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}; give the path of an image"
+                         ) from None
+    with file:
+        _check_bytes(os.fstat(file.fileno()).st_size)
+        try:
+            refuse_pointer(os.pread(file.fileno(), _START, 0))
+        except FormatError as error:
+            raise InputError(str(error)) from None
+        yield file
+
+
+def _check_bytes(count: int) -> None:
+    if not count:
+        raise InputError("the file is empty")
+    if count > MAX_BYTES:
+        raise InputError(f"the file has {count:,} bytes, and at most {MAX_BYTES:,} are read")
+
+
+def _decoded(pillow: Any, file: IO[bytes]) -> Any:
+    """Return the image of an open file in mode RGB."""
+    with _readable("an image"):
+        try:
+            image = pillow.open(file, formats=FORMATS)
+        except pillow.UnidentifiedImageError:
+            raise InputError(f"its first bytes are those of none of the formats {', '.join(FORMATS)}; convert it to "
+                             "PNG") from None
+        except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
+            raise InputError(f"it has more than {MAX_PIXELS:,} pixels, which are too many to read; make it smaller"
+                             ) from None
+    with image, _readable(str(image.format)):
+        return _as_rgb(image)
+
+
+def _as_rgb(image: Any) -> Any:
+    """Return an image of Pillow in mode RGB, checked before its pixels are decoded."""
+    _check_size(*image.size)
+    _refuse_frames(image)
+    _refuse_depth(image)
+    files, operations = require_images("PIL.ImageFile"), require_images("PIL.ImageOps")
+    if files.LOAD_TRUNCATED_IMAGES:
+        raise InputError("PIL.ImageFile.LOAD_TRUNCATED_IMAGES is on, so that a damaged file would be read in silence; "
+                         "set it to False")
+    image.load()
+    image = operations.exif_transpose(image)
+    if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
+        # Pillow would warn that it drops the transparency, as the conversion is there to do.
+        image = image.copy()
+        del image.info["transparency"]
+    return image.convert("RGB")
+
+
+def on_white(image: Any) -> Any:
+    """Return an image in mode RGB in which the pixels of its transparent colour are white."""
+    pillow = require_images("PIL.Image")
+    white = pillow.new("RGBA", image.size, (255, 255, 255, 255))
+    with _readable("an image with a transparent colour"):
+        return pillow.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+
+
+def _refuse_frames(image: Any) -> None:
+    """Raise `InputError` for an animated image, or for several pages."""
+    if image.format in _ANIMATED and getattr(image, "is_animated", False):
+        raise InputError(f"it has {image.n_frames:,} images, and one is read; choose one, such as the first: "
+                               "image.seek(0), and then image.copy() of Pillow")
+
+
+def _refuse_depth(image: Any) -> None:
+    """Raise `InputError` for more than 8 bits a channel, of which Pillow would drop some."""
+    tiles = [text for tile in getattr(image, "tile", ()) for text in _texts(tile)]
+    if image.mode[0] in "IF" or any(";16" in text or ";32" in text for text in tiles):
+        raise InputError(f"it has more than 8 bits a channel (mode {image.mode}), and 8 are read; divide its "
+                               "numbers as the model needs it, and save it with 8 bits")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in tuples inside each other, such as the description of a tile."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+@contextmanager
+def _readable(kind: str) -> Iterator[None]:
+    """Turn what Pillow raises for a damaged file into `InputError`; kind: the format of the file."""
+    try:
+        yield
+    except (InputError, UnsupportedError, MemoryError):
+        raise
+    except Exception as error:      # decoders raise errors of many classes, such as SyntaxError and struct.error
+        reason = str(error).rstrip(".") or type(error).__name__
+        raise InputError(f"it cannot be read as {kind}: {shown(reason, 200)[1:-1]}; the file is damaged") from None

@@ -1,0 +1,120 @@
+"""The description of how an image becomes the pixels of a model, `ImageConfig`: sizes, filter, crop and numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ..base.errors import WeightsError, listed, shown
+
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""The filters that resize an image, in the order of the numbers that Pillow gives them."""
+MAX_SIDE = 4096
+"""Limit on the height and the width that images are resized or cropped to."""
+_GREATEST = 1e6
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """How an image becomes the pixels of a model: it is resized, cropped, scaled and normalised, in this order."""
+
+    size: tuple[int, int] | None = None
+    """The height and the width that an image gets, whatever its own are; None where `shortest_edge` says more."""
+    shortest_edge: int | None = None
+    """The shorter side that an image gets, which keeps its shape; None where `size` says it, or if nothing is resized.
+    """
+    longest_edge: int | None = None
+    """Limit on the longer side beside `shortest_edge`, which then is shorter; None for no limit."""
+    resample: str = "bilinear"
+    """One of `FILTERS`."""
+    crop: tuple[int, int] | None = None
+    """The height and the width of the middle that is kept, with zeros around a smaller image; None to keep all."""
+    factor: float = 1 / 255
+    """What the numbers from 0 to 255 are multiplied by."""
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    """What is subtracted from red, green and blue afterwards."""
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    """What the differences are divided by."""
+    whitens: bool = False
+    """Whether the pixels of the one colour that a file calls transparent become white."""
+
+    def __post_init__(self) -> None:
+        """Raise `WeightsError`, with everything that is wrong, for a description that cannot be."""
+        problems = [f"{name} must be None or two numbers from 1 to {MAX_SIDE:,}, not {shown(getattr(self, name))}"
+                    for name in ("size", "crop") if getattr(self, name) is not None
+                    and not (_is_tuple(getattr(self, name), 2) and all(map(_is_side, getattr(self, name))))]
+        problems += [f"{name} must be None or a number from 1 to {MAX_SIDE:,}, not {shown(getattr(self, name))}"
+                     for name in ("shortest_edge", "longest_edge")
+                     if getattr(self, name) is not None and not _is_side(getattr(self, name))]
+        if self.size is not None and self.shortest_edge is not None:
+            problems.append("size and shortest_edge say different things of one image; one of them must be None")
+        if self.longest_edge is not None and self.shortest_edge is None:
+            problems.append("longest_edge needs a shortest_edge")
+        if not isinstance(self.resample, str) or self.resample not in FILTERS:
+            problems.append(f"resample must be one of {', '.join(FILTERS)}, not {shown(self.resample)}")
+        if not _is_number(self.factor):
+            problems.append(f"factor must be a number, not {shown(self.factor)}")
+        problems += [f"{name} must be three numbers, not {shown(getattr(self, name))}" for name in ("mean", "std")
+                     if not (_is_tuple(getattr(self, name), 3) and all(map(_is_number, getattr(self, name))))]
+        whitens: Any = self.whitens
+        if type(whitens) is not bool:
+            problems.append(f"whitens must be true or false, not {shown(self.whitens)}")
+        if not problems and not all(abs(number) >= 1 / _GREATEST for number in self.std):
+            problems.append(f"std must be three numbers other than 0, not {shown(self.std)}")
+        if problems:
+            raise WeightsError("impossible settings of images: " + "; ".join(problems))
+
+    def resized(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and the width that an image of this height and width gets, before it is cropped."""
+        if self.size is not None:
+            return self.size
+        if self.shortest_edge is None:
+            return height, width
+        short, long = min(height, width), max(height, width)
+        shorter: int = self.shortest_edge
+        longer = int(shorter * long / short)
+        if self.longest_edge is not None and long / short * shorter > self.longest_edge:
+            exact = self.longest_edge * short / long
+            shorter = round(exact)
+            longer = long if shorter == short else int(exact * long / short)
+        return (shorter, longer) if height <= width else (longer, shorter)
+
+    def describe(self) -> str:
+        """Return what becomes of an image, such as "resized to 256 x 256 (bicubic), cropped to 224 x 224"."""
+        steps = []
+        if self.size is not None:
+            steps.append(f"resized to {self.size[0]} x {self.size[1]} ({self.resample})")
+        elif self.shortest_edge is not None:
+            most = "" if self.longest_edge is None else f" and the longer one to at most {self.longest_edge}"
+            steps.append(f"the shorter side resized to {self.shortest_edge}{most} ({self.resample})")
+        if self.crop is not None:
+            steps.append(f"cropped to {self.crop[0]} x {self.crop[1]}")
+        return ", ".join(steps) or "not resized"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dictionary that `from_json` turns back into an equal description."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Any) -> ImageConfig:
+        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
+        names = [one.name for one in fields(cls)]
+        if not isinstance(values, dict) or values.keys() != set(names):
+            raise WeightsError(f"the settings of images must have {', '.join(names)}, not "
+                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
+        options: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                                   for name, value in values.items()}
+        return cls(**options)
+
+
+def _is_tuple(value: Any, length: int) -> bool:
+    return isinstance(value, tuple) and len(value) == length
+
+
+def _is_side(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= MAX_SIDE
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value) and abs(value) <= _GREATEST
