@@ -17,6 +17,7 @@ from engine.weights.calibration import Calibration
 
 from ..tools import head_texts as texts
 from ..tools.head_models import folder_of
+from ..tools.paths import IMAGES
 from ..tools.zero_shot import CALLS, TEXTS, golden, models, nli_folder
 
 pytest.importorskip("tokenizers")
@@ -133,14 +134,14 @@ def test_wrong_options(options, message):
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    (np.zeros((4, 4, 3), np.uint8), "text 0 must be a string, not ndarray"),
+    (np.zeros((4, 4, 3), np.uint8), "this model reads texts and no images, and the first input"),
     ([("a", "b")], "text 0 must be a string, not tuple"),
-    ([b"\x89PNG"], "text 0 must be a string, not bytes"), (nli_folder, "texts must be a string or a list of strings"),
+    ([b"\x89PNG"], "this model reads texts and no images"), (nli_folder, "texts must be a string or a list of strings"),
     ({"text": "a", "text_pair": "b"}, r"a pair of texts is a tuple in the list: \[\(text, text_pair\)\]"),
     (["a", None], "text 1 must be a string, not NoneType None"),
 ])
 def test_an_image_or_a_pair_is_no_text(given, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, UnsupportedError), match=message):
         load().classify(given, candidate_labels=LABELS)
 
 
@@ -151,6 +152,11 @@ def test_an_image_or_a_pair_is_no_text(given, message):
 def test_other_models_say_why_not(name, message):
     with pytest.raises(UnsupportedError, match=message):
         Engine.load(folder_of(name), threads=1).classify([], candidate_labels=LABELS)
+
+
+def test_a_model_of_images_has_its_own_labels_alone():
+    with pytest.raises(UnsupportedError, match="candidate_labels are for texts, and this model classifies images"):
+        Engine.load(IMAGES / "vit", threads=1).classify([], candidate_labels=LABELS)
 
 
 def test_a_calibration_does_not_apply():
