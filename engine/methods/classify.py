@@ -60,6 +60,9 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptio
     tokenize = (lambda images, stop: model.image_encoder.tokens(images, stop)) if isinstance(inputs, Images) else None
     runner = model.runner_of("classify")
     if options.candidate_labels is not None:
+        if isinstance(inputs, Images):
+            raise UnsupportedError("candidate_labels are for texts, and this model classifies images; without them, "
+                                   "classify chooses among the labels of the model")
         return ZeroShotLabels(runner, [*map(str, inputs)], options.candidate_labels, options.hypothesis_template,
                               options.multi_label, options.top_k)
     if options.coverage is None:

@@ -132,6 +132,9 @@ class Workload:
     call or several, and then `end` is called. When all slices have ended, `result` returns the result of the call.
     """
 
+    sequences = 1
+    """How many sequences each input has at least."""
+
     def __init__(self, computation: Computing, inputs: Sequence[Any],
                  tokenize: Callable[[Any, Stop], Tokens] | None = None, results: Any = None, *, cost: Cost):
         """inputs: what is tokenized, with prompts. tokenize: None where `slice` is another one.
@@ -146,9 +149,6 @@ class Workload:
         if isinstance(self.inputs, Images):
             return self.inputs.parts(most)
         return slices(self.inputs, most, most_characters)
-
-    sequences = 1
-    """How many sequences each input has at least."""
 
     def least(self, stop: Stop = NEVER) -> int:
         """Return how many tokens all sequences of an input have at least, before any input is tokenized."""

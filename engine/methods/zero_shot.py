@@ -38,7 +38,8 @@ class ZeroShotLabels(Workload):
         """Return the pairs of some texts."""
         tokens = self._runner.encoder.tokenizer.with_each(
             self.inputs[places.start : places.stop], self._hypotheses, stop)
-        return Slice(places, tokens, rows=[None] * len(tokens.input_ids), sequences=[self.sequences] * len(places))
+        no_logits = np.zeros(self._runner.config.outputs, np.float32)       # of a pair without tokens
+        return Slice(places, tokens, rows=[no_logits] * len(tokens.input_ids), sequences=[self.sequences] * len(places))
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the logits of each pair until the slice ends."""

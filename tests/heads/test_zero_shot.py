@@ -12,10 +12,12 @@ import pytest
 from engine import Engine, InputError, UnsupportedError, load_model
 from engine.base.errors import TextTooLong
 from engine.heads.zero_shot import entailment_of
+from engine.methods.classify import CLASSIFY, ClassifyOptions
 from engine.weights.calibration import Calibration
 
 from ..tools import head_texts as texts
 from ..tools.head_models import folder_of
+from ..tools.paths import IMAGES
 from ..tools.zero_shot import CALLS, TEXTS, golden, models, nli_folder
 
 pytest.importorskip("tokenizers")
@@ -132,14 +134,14 @@ def test_wrong_options(options, message):
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    (np.zeros((4, 4, 3), np.uint8), "text 0 must be a string, not ndarray"),
+    (np.zeros((4, 4, 3), np.uint8), "this model reads texts and no images, and the first input"),
     ([("a", "b")], "text 0 must be a string, not tuple"),
-    ([b"\x89PNG"], "text 0 must be a string, not bytes"), (nli_folder, "texts must be a string or a list of strings"),
+    ([b"\x89PNG"], "this model reads texts and no images"), (nli_folder, "texts must be a string or a list of strings"),
     ({"text": "a", "text_pair": "b"}, r"a pair of texts is a tuple in the list: \[\(text, text_pair\)\]"),
     (["a", None], "text 1 must be a string, not NoneType None"),
 ])
 def test_an_image_or_a_pair_is_no_text(given, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, UnsupportedError), match=message):
         load().classify(given, candidate_labels=LABELS)
 
 
@@ -152,6 +154,11 @@ def test_other_models_say_why_not(name, message):
         Engine.load(folder_of(name), threads=1).classify([], candidate_labels=LABELS)
 
 
+def test_a_model_of_images_has_its_own_labels_alone():
+    with pytest.raises(UnsupportedError, match="candidate_labels are for texts, and this model classifies images"):
+        Engine.load(IMAGES / "vit", threads=1).classify([], candidate_labels=LABELS)
+
+
 def test_a_calibration_does_not_apply():
     model = load_model(nli_folder("bert_classify"))
     arrays = {"temperature": np.array([3], np.float32), "bias": np.array([1, -1, 0], np.float32),
@@ -162,6 +169,13 @@ def test_a_calibration_does_not_apply():
                     for engine in (calibrated, load("bert_classify")))
     assert "margin" in calibrated.classify(TEXTS[0])
     assert found == [one | {"calibrated": False} for one in plain]
+
+
+def test_pairs_without_tokens_have_no_logits():
+    options = ClassifyOptions(candidate_labels=LABELS, top_k=None)
+    workload = CLASSIFY.prepare(load(), ["a"], options)
+    workload.end(workload.slice(range(1)))
+    assert [one["score"] for one in workload.result()[0]] == pytest.approx([1 / 3] * 3)
 
 
 def test_a_stream_of_labels():
