@@ -2,9 +2,10 @@
 
     python asv_bench/settings.py SmolLM2-135M-Instruct.Q4_1.gguf [--turns 5] [--threads 2] [--rows 16] [--long 4000]
 
-The engine computes in int8. The first lines have the tokens a second of each kind, and the ratio to the plain call. The
-others have, at token 100 and at the end of a long result, the milliseconds of CPU between two native calls, which are
-all that Python does for a step, and what they grow by as a share of a step. --long 0 leaves them out.
+The engine computes in int8. The first lines have the tokens a second of each kind, and the ratio to the plain call of
+the same turn, as medians of the turns. The others have, at token 100 and at the end of a long result, the milliseconds
+of CPU between two native calls, which are all that Python does for a step, and what they grow by as a share of a step.
+--long 0 leaves them out.
 """
 
 from __future__ import annotations
@@ -82,10 +83,9 @@ def main() -> None:
             call(generator, prompts, max_new_tokens=TOKENS, ignore_eos=True, **settings)
             if turn:
                 seconds[kind].append(time.perf_counter() - begun)
-    plain = median(seconds["plain"])
     for kind, own in seconds.items():
-        print(f"{kind:<16} {given.rows * TOKENS / median(own):8.1f} tokens/s, {plain / median(own):.3f} of plain",
-              flush=True)
+        ratio = median(np.divide(seconds["plain"], own))
+        print(f"{kind:<16} {given.rows * TOKENS / median(own):8.1f} tokens/s, {ratio:.3f} of plain", flush=True)
     for kind in ("plain", "stop", "stream and stop", "logprobs=5") if given.long else ():
         call, settings = KINDS[kind]
         longer = Generator.load(given.path, precision="int8", threads=given.threads, keep_tokens=0)

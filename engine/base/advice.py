@@ -363,7 +363,9 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "device": instead(_CPU, "cpu"),
         "pool chunk_size": instead(_ALL_CPUS),
         "token_pooling": instead(LACKS)})},
-    "classify": {**_PIPELINE, "images": same("texts"), "return_all_scores": same("top_k", (True, None), (False, 1))},
+    "classify": {**_PIPELINE, **each({
+        "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences images": same("texts"),
+        "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
     "tag": {**_PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
             "offset_mapping": instead("the tokenizer gives the offsets"),
             "delimiter": instead("words are joined by spaces", " ")},
@@ -393,6 +395,7 @@ POSITIONAL: dict[str, str] = {
     "predict": 'a pair is one argument: predict(("a query", "a document")), or predict([pair, ...])',
     "rank": 'rank("a query", ["a document", ...])',
     "answer": 'answer("a question", "the text to read")',
+    "classify": 'classify(texts), or with labels of your own classify(texts, candidate_labels=["sports", "politics"])',
 }
 """What to do about too few or too many arguments of a function, by its name. A method may add to its own."""
 
@@ -428,6 +431,7 @@ ATTRIBUTES: Mapping[str, str] = each({
     "query_embed encode_queries": _QUERIES,
     "passage_embed encode_corpus": _DOCUMENTS,
     "transform fit_transform embed_text get_embeddings get_text_embedding create_embedding embed": _TEXTS_TO_VECTORS,
+    "zero_shot zero_shot_classification": "classify(texts, candidate_labels=[...]) of an Engine does it",
     "ner extract_entities token_classification": "tag(texts) of an Engine does it",
     "question_answering qa": "answer(question, context) of an Engine does it",
     "unmask fill": "fill_mask(texts) of an Engine does it",
@@ -536,6 +540,7 @@ MODEL, FILE = "MODEL", "FILE"
 """The places of the model, and of the file or the recordings behind it, which have no option here."""
 _TALK = "engine chat MODEL is a talk, with the template of the model"
 _TEXT = each({"--texts --sentences": same("--text")})
+_LABELS = each({"--candidate-labels --labels": same("--candidate-label")})
 _SEARCH = {"-n": same("--max-new-tokens"), "-s": same("--seed"), "--temp": same("--temperature")}
 _LLAMA_CPP = {"-c": LOAD["n_ctx"], "--ctx-size": LOAD["n_ctx"], "-ngl": LOAD["n_gpu_layers"]}
 _WRITES = "--{} writes it to standard output, and -o FILE to a file"
@@ -554,8 +559,9 @@ OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
         "-p": instead("--text TEXT gives the text itself, and --prompt what stands in front of each text")})},
     "embed": each({
         "-i": same("--input"), "--normalize-embeddings": same("--normalize"),
-        "--dimensions --output-dimension": same("--truncate-dim")}),
-    "classify": {**_TEXT, "-k": same("--top-k"), "--return-all-scores": same("--top-k", (True, "0"), (False, "1"))},
+        "--dimensions --output-dimension": same("--truncate-dim"), "--candidate-labels": same("--candidate-label")}),
+    "classify": {**_TEXT, **_LABELS, "-k": same("--top-k"),
+                 "--return-all-scores": same("--top-k", (True, "0"), (False, "1"))},
     "tag": _TEXT,
     "answer": each({"-q": same("--question"), "-c --contexts": same("--context"), "-k": same("--top-k")}),
     "rank": each({"-q": same("--query"), "-d --documents --docs --passages --texts": same("--document"),
@@ -633,7 +639,7 @@ COMMANDS: Mapping[str, OtherName] = each({
         instead("engine encode MODEL FILE -o vectors.npy does it"),
     "rerank reranking": same("rank"),
     "ner token-classification": same("tag"),
-    "text-classification sentiment-analysis": same("classify"),
+    "text-classification sentiment-analysis zero-shot-classification": same("classify"),
     "predict": instead("engine classify MODEL FILE does it"),
     "qa question-answering": same("answer"),
     "translation text2text-generation": same("translate"),

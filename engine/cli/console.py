@@ -62,6 +62,30 @@ def add_texts(command: argparse.ArgumentParser, option: str, kind: str) -> None:
                          "file; the option may come several times")
 
 
+def add_labels(command: argparse.ArgumentParser) -> None:
+    """Add the options for labels of the user, among which `Engine.classify` chooses."""
+    command.add_argument("--candidate-label", dest="candidate_labels", action="append", metavar="LABEL", help="a label "
+                         "of your own to choose from, with a classifier of natural language inference; the option may "
+                         "come several times, and a single one is split at its commas")
+    command.add_argument("--hypothesis-template", metavar="TEXT", help="with labels of your own: what the model is "
+                         "asked about a label, which stands in place of {}; by default: This example is {}.")
+    command.add_argument("--multi-label", action="store_true", help="with labels of your own: several may be right, so "
+                         "that each has a probability of its own")
+
+
+def label_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of `Engine.classify` that are given for labels of the user; raises `InputError`."""
+    labels = args.candidate_labels
+    if labels is None and (args.hypothesis_template is not None or args.multi_label):
+        raise InputError("--hypothesis-template and --multi-label are about labels of your own; give each with "
+                         "--candidate-label")
+    if labels is None:
+        return {}
+    options = {"candidate_labels": labels[0] if len(labels) == 1 else labels,
+               "hypothesis_template": args.hypothesis_template, "multi_label": args.multi_label or None}
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def add_output(command: argparse.ArgumentParser) -> None:
     """Add the file for the results, of a command that writes lines."""
     command.add_argument("-o", "--output", default=STDIO, metavar="FILE", help="file to write, which appears when it "

@@ -41,7 +41,7 @@ from ..loading.load import find_model
 from ..loading.model_files import checksum
 from ..methods.table import STREAMED
 from ..model.bits import DEFINITION, PORTABLE
-from .console import add_model, run_options
+from .console import add_labels, add_model, label_options, run_options
 
 DTYPES = ("float32", "float16", *PRECISIONS[1:])
 """The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
@@ -68,6 +68,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--keep", default="", metavar="COLUMNS", help="other columns to copy, separated by commas")
     command.add_argument("--result", choices=STREAMED, default="vectors", help="what to compute for each row: "
                          "a vector, a sparse vector, a vector for each token, or its class; by default vectors")
+    add_labels(command)
     command.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the numbers of vectors; int8 and "
                          "uint8 need --ranges")
     command.add_argument("--ranges", metavar="FILE", help=".npy file with the smallest and the largest number of each "
@@ -143,6 +144,7 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSetti
                         ("truncate_dim", positive_int_or_none("--truncate-dim", args.truncate_dim)),
                         ("normalize_embeddings", args.normalize or None)):
         options |= {} if value is None else {name: value}
+    options |= label_options(args)
     described = options | {"result": args.result, "dtype": args.dtype, "column": args.column, "id": columns.id,
                            "keep": list(columns.keep), "computation": engine.precision, "adapter": args.task,
                            "format": args.format}

@@ -19,11 +19,13 @@ from ..uncertainty.conformal import SCORES
 from .console import (
     NOT_LINES,
     STDIO,
+    add_labels,
     add_model,
     add_output,
     add_texts,
     check_output,
     given_texts,
+    label_options,
     read_inputs,
     read_lines,
     run_options,
@@ -82,6 +84,7 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
     if name == "classify":
         command.add_argument("--top-k", type=int, metavar="K", help="labels of a text; by default the best one, and 0 "
                              "for all")
+        add_labels(command)
     elif name == "tag":
         command.add_argument("--aggregation-strategy", default=AGGREGATION_STRATEGY, metavar="NAME",
                              help="none for one tag a token; simple, first, average or max for entities; by default "
@@ -123,7 +126,8 @@ def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) 
         # 0 asks for all labels, which None does in Python.
         top_k = ClassifyOptions.top_k if args.top_k is None else args.top_k or None
         yield from loaded.classify([row["text"] for row in rows], top_k=top_k, coverage=args.coverage,
-                                   conformal_score=args.conformal_score, by_class=args.by_class)
+                                   conformal_score=args.conformal_score, by_class=args.by_class,
+                                   **label_options(args))
     elif args.command == "tag":
         yield from loaded.tag([row["text"] for row in rows], aggregation_strategy=args.aggregation_strategy,
                               stride=args.stride)

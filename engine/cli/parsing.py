@@ -111,7 +111,7 @@ class CommandParser(Parser):
             if action.nargs == 0:
                 message = re.sub(rf"{ours}=True\b(?! \()", option, message)
             elif getattr(args, action.dest, None) != action.default:
-                message = re.sub(rf"{ours} must be (None or )?", f"{option} must be ", message)
+                message = re.sub(rf"{ours} must (be|have) (None or )?", rf"{option} must \1 ", message)
                 message = re.sub(rf"{ours}=(?=[\d'-])", f"{option} ", message)
         return message
 

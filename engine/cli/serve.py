@@ -125,19 +125,19 @@ def _model(args: argparse.Namespace, path: str) -> AnyModel:
     """Return a loaded model."""
     options = run_options(args, "revision", "kind", "memory", *(["task"] if args.task is not None else []))
     most = None if args.max_text_tokens is None else positive_int("--max-text-tokens", args.max_text_tokens)
-    source = open_source(path, args.memory, args.revision)
+    source: Any = open_source(path, args.memory, args.revision)
     kind = choose_kind(source, args.kind)
     if kind == "generate":
         options |= {name: getattr(args, name) for name in ("cache_tokens", "keep_tokens", "cache", "long_context")}
         options |= {} if args.max_rows is None else {"max_rows": args.max_rows}
-    model: Any = load(path, **options)
+    model: Any = load(source, **options)
     if isinstance(model, Engine):
         limit = min(most or model.max_seq_length or model.max_batch_tokens, model.max_seq_length or sys.maxsize)
         if limit > model.max_batch_tokens:      # which costs memory only once such a text comes
-            model = load(path, **options, max_batch_tokens=limit)
+            model = load(source, **options, max_batch_tokens=limit)
         return model.limited_to(limit)
     if isinstance(model, Reranker) and most is not None:
-        model = load(path, **options, max_length=most)
+        model = load(source, **options, max_length=most)
     served: AnyModel = model
     return served
 

@@ -29,7 +29,8 @@ HEAD_PREFIX = "head "
 
 TASK_OF_CLASS = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
                  "ForQuestionAnswering": "answer", "ForMaskedLM": "fill_mask", "ForPreTraining": "fill_mask",
-                 "ForImageClassification": "classify", "ForImageClassificationWithTeacher": "classify"}
+                 "ForImageClassification": "classify", "ForImageClassificationWithTeacher": "classify",
+                 "ForCTC": "transcribe"}
 """The task of each kind of model, by the end of the name of its class."""
 
 
@@ -90,7 +91,7 @@ class HeadNames:
 
 def named(task: str, *layers: Layer, rows: str | None = None) -> HeadNames:
     """Return the names of a head with the rows that its task usually reads."""
-    usual = {"classify": "first", "tag": "all", "answer": "all", "fill_mask": "asked"}
+    usual = {"classify": "first", "tag": "all", "answer": "all", "fill_mask": "asked", "transcribe": "all"}
     return HeadNames(task, layers, rows or usual[task])
 
 
@@ -102,6 +103,8 @@ def read_activation(key: str, default: str = "gelu") -> Callable[[Values], str]:
 CLASSIFIER = Layer("classifier", "classifier")
 TAGS = named("tag", CLASSIFIER)
 ANSWERS = named("answer", Layer("classifier", "qa_outputs"))
+CTC = named("transcribe", Layer("classifier", "lm_head"))
+"""The letter of each token of a recording, by connectionist temporal classification."""
 
 
 def pooled(file: str = "pooler.dense", act: str | Callable[[Values], str] = "tanh") -> HeadNames:

@@ -33,29 +33,30 @@ def labels_of(runner: HeadRunner, logits_of_texts: np.ndarray, top_k: int | None
     config = runner.config
     if function is None and runner.calibration is not None:
         calibrated = runner.probabilities(logits_of_texts)
-        labelled = [_labelled(config.labels, row, doubt, top_k)
-                    for row, doubt in zip(calibrated, doubts(calibrated), strict=True)]
-        return [best[0] for best in labelled] if top_k == 1 else labelled
+        # One label alone has the probabilities [2] of "no" and "yes".
+        return [best_labels(config.labels, row[-len(config.labels):].tolist(), top_k, doubt)
+                for row, doubt in zip(calibrated, doubts(calibrated), strict=True)]
     compute = FUNCTIONS[config.function if function is None else function]
     results: list[Any] = []
     for logits in logits_of_texts:
-        scores = compute(logits).tolist()
-        best = [{"label": config.labels[i], "score": scores[i]} for i in top(scores, top_k)]
-        results.append(best[0] if top_k == 1 else best)
+        results.append(best_labels(config.labels, compute(logits).tolist(), top_k))
     return results
+
+
+def best_labels(labels: Sequence[str], scores: Sequence[float], top_k: int | None, more: dict[str, Any] | None = None
+                ) -> Any:
+    """Return the labels with the largest scores, the best first, or for one alone its dictionary.
+
+    more: what each dictionary has beside its label and score.
+    """
+    best = [{"label": labels[i], "score": scores[i], **(more or {})} for i in top(scores, top_k)]
+    return best[0] if top_k == 1 else best
 
 
 def doubts(probabilities: np.ndarray) -> list[dict[str, float]]:
     """Return the margin and the entropy of each row of probabilities [n, K], as results have them."""
     return [{"margin": float(m), "entropy": float(e)}
             for m, e in zip(margin(probabilities), entropy(probabilities), strict=True)]
-
-
-def _labelled(labels: Sequence[str], row: np.ndarray, doubt: dict[str, float], top_k: int | None
-              ) -> list[dict[str, Any]]:
-    """Return the labels with the largest probabilities; one label alone has the probabilities [2] of "no" and "yes"."""
-    scores = row[-len(labels):].tolist()
-    return [{"label": labels[i], "score": scores[i], **doubt} for i in top(scores, top_k)]
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,9 @@ class Engine(VectorMethods, SimilarityMethods):
             raise InputError(f"Engine takes a Model, not {shown(model)}; Engine.load takes the path of one")
         model = model.checked()
         if model.kind != "encode":
-            raise UnsupportedError("Engine runs an encoder alone, and this model has a decoder; a Generator runs it")
+            served = {"transcribe": "writes what recordings say; a Transcriber"}.get(
+                model.kind, "has a decoder; a Generator")
+            raise UnsupportedError(f"Engine runs an encoder alone, and this model {served} runs it")
         options = RunOptions(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, bits=bits)
         chosen = get_backend(backend)
         check_portable(chosen, bits)

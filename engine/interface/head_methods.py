@@ -31,17 +31,27 @@ class HeadMethods(EngineBase):
 
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
-                 coverage: float | None = None, conformal_score: str = "lac", by_class: bool = False,
-                 false_alarm_rate: float | None = FALSE_ALARM_RATE, batch_size: int | None = None,
-                 show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
-                 ) -> Any:
+                 candidate_labels: Sequence[str] | str | None = None, hypothesis_template: str | None = None,
+                 multi_label: bool = False, coverage: float | None = None, conformal_score: str = "lac",
+                 by_class: bool = False, false_alarm_rate: float | None = FALSE_ALARM_RATE,
+                 batch_size: int | None = None, show_progress_bar: bool | None = None, truncation: bool | None = None,
+                 timeout: float | None = None) -> Any:
         """Return the labels of texts or images, as the classification pipelines of transformers give them.
+
+        With candidate_labels, they are labels of your own, as its zero-shot classification pipeline gives them. The
+        model is then a classifier of natural language inference, which has a label "entailment".
 
         texts: a string, or a collection of n strings; a pair of strings in a collection is one input. For a model of
             images: a path, bytes, an image of Pillow, uint8 [H,W], [H,W,3] or [H,W,4], or a collection of n of them.
         top_k: how many labels to return for each text; None for all.
         function_to_apply: "softmax", "sigmoid" or "none"; None for the model's: softmax, or sigmoid for one label and
             for a model whose problem_type has several labels at once, or none for a regression.
+        candidate_labels: labels of your own to choose from, such as ["sports", "politics"]; a string is split at its
+            commas. None for the labels of the model.
+        hypothesis_template: what the model is asked about each label, which stands in place of {}; None for "This
+            example is {}."
+        multi_label: whether several labels of a text may be right, so that each has a probability of its own.
+            Otherwise the probabilities of all labels of a text sum to 1.
         coverage: for a calibrated model, how often the set of labels of a text shall hold the right one, such as 0.9.
         conformal_score: "lac" for the smallest sets, or "aps" for larger ones where a text is hard.
         by_class: whether the coverage shall hold for the texts of each class.
@@ -53,10 +63,13 @@ class HeadMethods(EngineBase):
         best first. A single string gives its result alone. The scores of a calibrated model are calibrated unless
         function_to_apply is given, and each result has "margin", the largest probability minus the second largest, and
         "entropy" in nats. With a coverage it also has "labels", the set, which may be empty; the set of a text does not
-        depend on the other texts.
-        Raises `InputError`, and `UnsupportedError` for a model without a classifier, or a coverage without calibration.
+        depend on the other texts. No calibration applies to candidate_labels, and each result of a calibrated model
+        then has "calibrated", which is False.
+        Raises `InputError`, and `UnsupportedError` for a model without a classifier, candidate_labels without a label
+        "entailment" of the model, or a coverage without calibration.
         """
-        options = ClassifyOptions(top_k=top_k, function_to_apply=function_to_apply, coverage=coverage,
+        options = ClassifyOptions(top_k=top_k, function_to_apply=function_to_apply, candidate_labels=candidate_labels,
+                                  hypothesis_template=hypothesis_template, multi_label=multi_label, coverage=coverage,
                                   conformal_score=conformal_score, by_class=by_class,
                                   false_alarm_rate=false_alarm_rate)
         return run(CLASSIFY, self, texts, options, batch_size=batch_size, show_progress_bar=show_progress_bar,

@@ -91,8 +91,8 @@ class Loaded(metaclass=_Named):
     _closed = False
     """Whether `close` was called."""
 
-    def _adopt(self, model: PreparedModel) -> None:
-        """Hold a prepared model, and copy its configuration and options to the public attributes."""
+    def _adopt(self, model: Any) -> None:
+        """Hold a `PreparedModel`, or a `LetterModel`, and copy its configuration and options to public attributes."""
         self._model, self._configs = model, model.configs
         self.config, self.text = model.config, model.text
         self.backend, self.threads, self.precision = model.backend, model.threads, model.precision

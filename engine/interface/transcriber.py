@@ -15,7 +15,7 @@ from ..methods.table import TRANSCRIBING
 from ..methods.transcribe import TRANSCRIBE, TranscribeOptions, check_recordings, is_recording
 from ..model.bits import FASTEST
 from ..model.run_config import RunOptions
-from ..speech import Transcription
+from ..speech import LetterModel, LetterTranscription, Transcription
 from ..speech.samples import MAX_SECONDS
 from ..speech.tokens import SpecialTokens
 from ..text.special_tokens import special_ids
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Transcriber(Loaded):
-    """Whisper on one backend: text from recordings of any length.
+    """Whisper, or wav2vec 2.0 and HuBERT with a head of letters (CTC), on one backend: text from recordings.
 
         transcriber = Transcriber.load("whisper-tiny.en")
         transcriber.transcribe(["recording.wav"])               # [" What the recording says."]
@@ -41,12 +41,19 @@ class Transcriber(Loaded):
     def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
                  precision: str | None = None, max_rows: int = 64, cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model with an encoder of audio that is in memory already."""
-        self._adopt(PreparedModel(model, "Transcriber", RunOptions(
-            backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
-            cache=cache, bits=bits)))
+        options = RunOptions(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision,
+                             max_rows=max_rows, cache=cache, bits=bits)
+        if getattr(model, "decoder", None) is None and getattr(model, "kind", None) == "transcribe":
+            letters = LetterModel(model, options)
+            self._adopt(letters)
+            self.generation = letters.generation
+            self._transcription: Transcription | LetterTranscription = LetterTranscription(letters)
+            return
+        self._adopt(PreparedModel(model, "Transcriber", options))
         self.generation = self._model.generation
         if not isinstance(self._model.stem, Frames):
-            raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; Whisper's do")
+            raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; those of "
+                                   "Whisper do, and those of wav2vec 2.0 and HuBERT whose class ends in ForCTC")
         tokens = SpecialTokens.of(special_ids(self.text), self.config.vocab_size, self.generation.is_multilingual)
         self._transcription = Transcription(self._model, self._model.stem, tokens)
 
@@ -55,7 +62,10 @@ class Transcriber(Loaded):
     def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
              max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64, cache: str | None = None,
              bits: str = FASTEST, memory: str = "map", revision: str | None = None) -> Transcriber:
-        """Load a model of speech; the options are those of `Generator.load`, without cache_tokens."""
+        """Load a model of speech; the options are those of `Generator.load`, without cache_tokens.
+
+        A model of letters (CTC) has no decoder, so it takes neither max_rows nor cache.
+        """
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
@@ -64,13 +74,25 @@ class Transcriber(Loaded):
 
     @property
     def languages(self) -> list[str]:
-        """The languages that the model knows by their codes, such as "de"; empty for a model of English alone."""
-        return list(self._transcription.tokens.languages)
+        """The languages that the model knows by their codes, such as "de"; empty for a model of one language."""
+        return list(self._transcription.languages)
 
     @property
-    def transcription(self) -> Transcription:
-        """What the model does with recordings."""
+    def transcription(self) -> Any:
+        """What the model does with recordings: a `Transcription`, or the `LetterTranscription` of a model of letters.
+        """
         return self._transcription
+
+    @property
+    def prepared(self) -> PreparedModel:
+        """The plans, the tokenizers and the queue of a model that generates, as Whisper.
+
+        Raises `UnsupportedError` for a model of letters (CTC).
+        """
+        if isinstance(self._transcription, LetterTranscription):
+            raise UnsupportedError(f"{self.config.family} models write letters and generate no tokens, which a server "
+                                   "of recordings needs; engine transcribe and Transcriber.transcribe run them")
+        return self._model
 
     @property
     def methods(self) -> dict[str, DecoderMethod[Any, Any]]:
@@ -97,7 +119,10 @@ class Transcriber(Loaded):
         settings: as for `Generator.generate`; with num_return_sequences above 1, which needs recordings of up to 30 s
             and no timestamps, each result is a list of texts.
 
-        A recording of more than 30 s is read in windows, one after the other, as OpenAI's Whisper does without a
+        A model of letters (CTC) takes no language, no other task and no settings. It reads a recording of more than
+        30 s in windows of 30 s, which overlap by 10 s, and refuses one that is shorter than a token, about 0.025 s.
+
+        Whisper reads a recording of more than 30 s in windows, one after the other, as OpenAI's Whisper does without a
         condition on previous text and without a fallback to higher temperatures. Each window begins where the last
         complete segment of the window before it ends, so timestamps are computed even if you do not ask for them.
         A recording in which nobody speaks has the empty text. Raises `InputError`, and for files the errors of
@@ -130,7 +155,7 @@ class Transcriber(Loaded):
         audio: as for `transcribe`; the model hears the first window of each recording. A list gives a list of pairs,
         and a single recording one pair. Raises `UnsupportedError` for a model of English alone.
         """
-        if not self.languages:
-            raise UnsupportedError("this model knows English alone, so it detects no language")
+        if isinstance(self._transcription, LetterTranscription) or not self.languages:
+            raise UnsupportedError(self._transcription.no_languages)
         languages = [self._transcription.language(item) for item in check_recordings(audio)]
         return languages[0] if is_recording(audio) else languages

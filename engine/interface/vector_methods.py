@@ -32,8 +32,8 @@ class VectorMethods(HeadMethods):
     @renamed_arguments
     def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None,
                 position_ids: Any = None, *, inputs_embeds: Any = None, pixel_values: Any = None,
-                input_features: Any = None, output_hidden_states: Any = None, output_attentions: Any = None,
-                output_entropies: Any = None, timeout: float | None = None) -> Any:
+                input_features: Any = None, input_values: Any = None, output_hidden_states: Any = None,
+                output_attentions: Any = None, output_entropies: Any = None, timeout: float | None = None) -> Any:
         """Return the vectors of all tokens after the last layer.
 
         Arrays give an array. B sequences, T tokens, D model width:
@@ -45,6 +45,8 @@ class VectorMethods(HeadMethods):
             pixel_values    floats [B,C,H,W], instead of input_ids, for a model of images: pixels that the model's image
                             processor resized and normalised
             input_features  floats [B,C,T], instead of input_ids, for Whisper: log-mel spectrograms of C frequencies
+            input_values    floats [B,n], instead of input_ids, for wav2vec 2.0 and HuBERT: samples at 16 kHz, scaled as
+                            the model's feature extractor does it
             returns         float32 [B,T,D], zeros at padding
         Padding costs nothing.
 
@@ -67,7 +69,8 @@ class VectorMethods(HeadMethods):
         """
         stop = Stop.after(timeout)
         asked = read_asked(self.config, output_hidden_states, output_attentions, output_entropies)
-        stemmed = {"pixel_values": pixel_values, "input_features": input_features}
+        stemmed = {"pixel_values": pixel_values, "input_features": input_features,
+                   "input_values": input_values}
         inputs_embeds = self._embed({name: value for name, value in stemmed.items() if value is not None},
                                     inputs_embeds)
         batch, form = pack(self.config, input_ids, attention_mask, token_type_ids, position_ids,

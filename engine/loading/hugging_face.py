@@ -24,6 +24,7 @@ from ..weights.input_layers import Patches
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense, Module, Normalize
 from ..weights.parameters import take_arrays
+from ..weights.waveform import Waveform
 from .bge_m3 import read_bge_m3
 from .chat import read_chat
 from .colbert import LINEAR, stanford_modules
@@ -47,6 +48,7 @@ from .sentence_transformers import (
     with_settings,
 )
 from .source import ALONE, Source
+from .spelling import gives_letters, with_spelling, without_letters
 from .static import is_static, read_sparse_static, read_static
 
 SETFIT = "model_head.pkl"
@@ -94,6 +96,7 @@ class FolderSource(Source):
 
     def __init__(self, folder: ModelFolder, memory: str):
         self.path, self.folder, self._memory = folder.path, folder, memory
+        self._spells = False        # whether a head of letters is read, which an encoder alone does without
 
     @lazy
     def kind(self) -> str:
@@ -104,7 +107,7 @@ class FolderSource(Source):
             return "encode"
         family, values = _family(self.folder, "AutoModel")
         if family.read_generator is None:
-            return "encode"
+            return "transcribe" if _gives_letters(family, values) else "encode"
         if family.read_encoder is None:
             self._refuse_head(family, values)
             return family.generates
@@ -147,7 +150,18 @@ class FolderSource(Source):
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return the model, whose encoder alone is read for the kind "encode"."""
+        if kind == "transcribe" and _gives_letters(*_family(self.folder, "AutoModelForCTC")):
+            return self._read_letters(task)
         return self._read_encoder(task) if kind == "encode" else self._read_generator(kind, task)
+
+    def _read_letters(self, task: str | None) -> Model:
+        """Return an encoder of recordings with the head that gives letters."""
+        self._spells = True
+        model = self._read_encoder(task)
+        if model.kind != "transcribe":
+            raise WeightsError(f"{self.path}: {CONFIG} names a model with a head of letters, lm_head, and the weights "
+                               "lack it; copy the weights again from the source of the model")
+        return model
 
     def _read_encoder(self, task: str | None) -> Model:
         """Read a model that encodes: a static one, or one of a family, with the modules of sentence-transformers."""
@@ -233,6 +247,8 @@ class FolderSource(Source):
 
     def _text(self, modules: Modules, home: _Home) -> TextConfig | None:
         """Return the text settings of some modules; None if the folder has no vocabulary that the engine can read."""
+        if isinstance(home.encoder.stem, Waveform):     # it reads no texts; its vocabulary is that of the head
+            return None
         if home.part is None:       # a table
             return None if home.encoder.text is None else with_settings(home.encoder.text, modules)
         text = read_text(modules, home.part.config, translates=home.translates)
@@ -249,6 +265,7 @@ class FolderSource(Source):
             with folder.within():
                 heads = with_tokens(read_heads(home.part.names.heads, values, config, home.heads), text, folder)
             warn_of_head(folder, home.values, tasks_of(heads), (*home.unread, *home.heads))
+            heads = with_spelling(heads, folder) if self._spells else without_letters(heads)
             warn_of_images(folder, home.unread)
             if text is not None and not isinstance(modules, Late | Splade):     # which are no BGE-M3
                 heads += read_bge_m3(folder, text, config.vocab_size, self._memory)
@@ -324,7 +341,7 @@ class FolderSource(Source):
         """Read a model that generates; kind: of use, as the caller asked for it."""
         family, values = _family(self.folder, "AutoModelForCausalLM")
         if family.read_generator is None:
-            raise self.refuse_kind(kind, "encode")
+            raise self.refuse_kind(kind, "transcribe" if _gives_letters(family, values) else "encode")
         self.refuse_task(task, "a model that generates has none; leave it out")
         with self.folder.within(CONFIG):
             parts = self.with_context(family.read_generator(values))
@@ -348,6 +365,11 @@ def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
     values = with_model_type(home, home.read_object(CONFIG), CONFIG)
     with home.within(CONFIG):
         return get_family(values), values
+
+
+def _gives_letters(family: Family, values: Values) -> bool:
+    """Return whether a model is an encoder of recordings whose head gives the letters of each token."""
+    return family.read_generator is None and gives_letters(values)
 
 
 def _generation(folder: ModelFolder, values: Values, handled: tuple[str, ...]) -> GenerationConfig:

@@ -20,6 +20,7 @@ from .generation_settings import GENERATION
 from .hugging_face import SETFIT
 from .module_list import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
 from .other_libraries import CONFIG
+from .spelling import spelling_files
 from .static import stated_numbers
 
 _OF_MODEL = (MODULES, PROMPTS, SETFIT, METADATA)
@@ -32,8 +33,8 @@ _BLOCK = 1 << 20
 def files_read(folder: ModelFolder) -> list[str]:
     """Return the relative paths of the files that loading a folder reads, with those of the weights last.
 
-    Of the folder this reads modules.json, router_config.json and the index of split weights alone, and config.json of
-    a SparseStaticEmbedding. Raises `WeightsError` where these are wrong.
+    Of the folder this reads modules.json, router_config.json, each config.json and the index of split weights alone.
+    Raises `WeightsError` where these are wrong.
     """
     read = [name for name in _OF_MODEL if folder.has(name)]
     weights = []
@@ -41,6 +42,7 @@ def files_read(folder: ModelFolder) -> list[str]:
     for kind, part in parts:
         start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"   # of relative paths
         names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
+        names += spelling_files(part)
         if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
             names.append(name)
         files = part.weight_files()

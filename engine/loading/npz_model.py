@@ -37,7 +37,7 @@ from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
 from ..weights.calibration import Calibration
 from ..weights.head import Head, check_heads
-from ..weights.input_layers import Frames, Patches, make_stem, stem_arrays, stem_document
+from ..weights.input_layers import Frames, Patches, read_stem, stem_arrays, stem_document
 from ..weights.model import Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
 from ..weights.packed import PACKED_PREFIX, PackedFormat
@@ -247,6 +247,10 @@ class NpzSource(Source):
     @property
     def kind(self) -> str:
         """Return the kind of use that the parts in the file are for."""
+        heads = self._document.get("heads")
+        if isinstance(heads, list) and any(isinstance(head, dict) and head.get("task") == "transcribe"
+                                           for head in heads):
+            return "transcribe"
         if not _generates(self._document) or _feeds_heads(self._document):
             return "encode"
         stem = self._document.get("encoder", {}).get("stem")
@@ -302,7 +306,7 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
         tokenizer = _text_bytes("tokenizer", arrays.pop("tokenizer"), MAX_TOKENIZER)
         modules, token_modules = (_take_modules(document["text"], entry, arrays) for entry in (_DENSE, _TOKEN_MODULES))
         text = TextConfig.from_json(document["text"], tokenizer)
-    stem = make_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
+    stem = read_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
     images = ImageConfig.from_json(document["images"]) if "images" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)

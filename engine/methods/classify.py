@@ -1,4 +1,4 @@
-"""`Engine.classify`: labels of texts, or with a coverage sets of labels."""
+"""`Engine.classify`: labels of texts, of the model or of the caller, or with a coverage sets of labels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from ..base.options import Options, option
 from ..heads.classify import Sets, check_function, label_sets, labels_of, limits_of
 from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, warn_of_shift
 from ..heads.runner import check_choice
+from ..heads.zero_shot import check_labels, check_template
 from ..images import Images
-from ..text.sentences import read_sentences
+from ..text.sentences import read_sentences, read_texts
 from ..uncertainty.conformal import SCORES, check_coverage
 from .columns import column
-from .method import EncodingModel, Method
+from .method import EncodingModel, Method, listed_sentences, listed_texts
 from .workload import Logits, Workload
+from .zero_shot import ZeroShotLabels
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,9 @@ class ClassifyOptions(Options):
 
     top_k: int | None = option(1, positive_int_or_none)
     function_to_apply: str | None = option(None, check_function)
+    candidate_labels: Sequence[str] | str | None = option(None, check_labels)
+    hypothesis_template: str | None = option(None, check_template)
+    multi_label: bool = option(False, flag)
     coverage: float | None = None
     conformal_score: str = Sets.score
     by_class: bool = Sets.by_class
@@ -35,6 +40,12 @@ class ClassifyOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.candidate_labels is None and (self.hypothesis_template is not None or self.multi_label):
+            raise InputError("hypothesis_template and multi_label are about labels of your own; give candidate_labels, "
+                             "such as ['sports', 'politics']")
+        if self.candidate_labels is not None and (self.coverage is not None or self.function_to_apply is not None):
+            raise InputError("with candidate_labels, scores are those of labels of your own; leave coverage and "
+                             "function_to_apply out, which are about the labels of the model")
         if self.coverage is None and (self.by_class is not False or self.conformal_score != Sets.score
                                       or self.false_alarm_rate != FALSE_ALARM_RATE):
             raise InputError("conformal_score, by_class and false_alarm_rate are about sets of labels; give a "
@@ -46,8 +57,17 @@ class ClassifyOptions(Options):
 
 def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptions) -> Workload:
     """Return the work for texts or images."""
-    tokenize = (lambda images, stop: model.image_encoder.tokens(images, stop)) if isinstance(inputs, Images) else None
     runner = model.runner_of("classify")
+    tokenize = None
+    if isinstance(inputs, Images):
+        if options.candidate_labels is not None:
+            raise UnsupportedError("labels of your own for images need a model that compares images with texts, and "
+                                   f"this one has {len(runner.config.labels)} labels; leave candidate_labels out")
+        encoder = model.image_encoder
+        tokenize = lambda images, stop: encoder.tokens(images, stop)  # noqa: E731
+    if options.candidate_labels is not None:
+        return ZeroShotLabels(runner, [*map(str, inputs)], options.candidate_labels, options.hypothesis_template,
+                              options.multi_label, options.top_k)
     if options.coverage is None:
         labels = min(options.top_k or runner.config.outputs, runner.config.outputs)
         return Logits(runner, inputs, tokenize, dictionaries=labels,
@@ -74,5 +94,7 @@ def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 CLASSIFY = Method("classify", ClassifyOptions, lambda model: model.runner_of("classify"),
-                  lambda given, options: read_sentences(given, "texts"), _prepare, prepare_images=_prepare,
-                  streamed="classes", columns=_columns)
+                  lambda given, options: (read_sentences if options.candidate_labels is None else read_texts)(
+                      given, "texts"), _prepare,
+                  lambda inputs, options: (listed_sentences if options.candidate_labels is None else listed_texts)(
+                      inputs), streamed="classes", columns=_columns, prepare_images=_prepare)

@@ -59,10 +59,10 @@ def compute(workload: Workload, call: Call = PLAIN) -> Any:
         part = workload.slice(places, call.stop)
         for numbers, rows in workload.computation.rows(part.tokens, call):
             workload.take(part, numbers, rows, call.stop)
-            if part.windows is None:
+            if part.sequences is None:
                 call.advance(len(numbers))
         workload.end(part, call.stop)
-        if part.windows is not None:
+        if part.sequences is not None:
             call.advance(len(places))
     return workload.result()
 

@@ -105,10 +105,11 @@ def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, 
 def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[int, None, Tokenized]:
     parts: list[Slice] = []
     marks: list[bool] = []
-    cuts, count, tokens = Cuts(truncation, marks=marks), len(workload.inputs), 0
-    least = workload.least(stop)        # of each sequence
+    cuts, inputs, tokens = Cuts(truncation, marks=marks), len(workload.inputs), 0
+    count = workload.sequences * inputs
+    least = workload.least(stop)        # of each input
     for places in workload.parts(STEP_INPUTS, STEP_CHARACTERS):
-        rest, passing = least * (count - places.stop), workload.passing(places)
+        rest, passing = least * (inputs - places.stop), workload.passing(places)
         yield max(passing, workload.cost.of(count, tokens + least * len(places) + rest))
         for here in workload.token_sums(places, stop):
             yield max(passing, workload.cost.of(count, tokens + here + rest))
@@ -116,4 +117,4 @@ def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[in
             part = workload.slice(places, stop)
         parts.append(part)
         tokens += sum(part.counts)
-    return Tokenized(workload, parts, marks or [False] * count)
+    return Tokenized(workload, parts, marks or [False] * inputs)

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import InputError, located, shown
 from ..base.options import option
 from ..base.stop import NEVER, Stop
-from ..speech import Transcribing, Transcription
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
 from ..speech.tokens import TASKS
@@ -40,14 +39,16 @@ class TranscribeOptions(GeneratingOptions):
 class Recordings:
     """A call of `transcribe`, in the place of `PreparedWorks`.
 
-    A recording is no work of its own: it is read when its turn comes, and what the model is asked next depends on what
-    it has answered about the window before.
+    A recording is no work of its own: it is read when its turn comes, and what Whisper is asked next depends on what it
+    has answered about the window before.
     """
 
-    transcription: Transcription
+    transcription: Any
+    """A `Transcription` or a `LetterTranscription`."""
     items: list[Any]
     """The recordings: sources, whose paths lead to files, and checked samples."""
-    wanted: Transcribing
+    wanted: Any
+    """What `transcription.wanted` has returned."""
     max_seconds: float
     single: bool
 
@@ -74,26 +75,22 @@ def check_recordings(audio: Any, max_seconds: float = MAX_SECONDS) -> list[Any]:
                          f"them, not {shown(audio)}")
     for item in audio:
         check_path(item)
-    return [item if is_source(item) else check_samples(item, max_seconds) for item in audio]
+    return [item if is_source(item) else _checked(number, item, max_seconds) for number, item in enumerate(audio)]
+
+
+def _checked(number: int, samples: Any, max_seconds: float) -> np.ndarray:
+    """Return the samples of a recording, checked; messages have its number."""
+    with located(f"recording {number}"):
+        return check_samples(samples, max_seconds)
 
 
 def _prepare(model: Any, audio: Any, options: TranscribeOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> Recordings:
     """Return the call. model: a `Transcriber`. Messages about recordings have their numbers, whatever `places` says."""
-    transcription: Transcription = model.transcription
-    code = transcription.tokens.spoken(options.language, options.task)
-    config = model.prepared.settings_of_call(options.settings)
-    if config.logprobs is not None:
-        raise InputError("transcribe tells no log probabilities of tokens; leave logprobs out")
-    by_word = options.timestamps == "word"
-    if options.timestamps:
-        transcription.check_windows(config)
-    if by_word and not config.alignment_heads:
-        raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
-                               "alignment_heads=[(layer, head), ...], or timestamps=True")
-    wanted = Transcribing(code, options.task, bool(options.timestamps), by_word, config)
+    transcription = model.transcription
+    wanted = transcription.wanted(options.language, options.task, options.timestamps, options.settings)
     items = check_recordings(audio, options.max_seconds)
     return Recordings(transcription, items, wanted, options.max_seconds, is_recording(audio))
 
 
-TRANSCRIBE = DecoderMethod("transcribe", TranscribeOptions, lambda model: model.prepared, _prepare)
+TRANSCRIBE = DecoderMethod("transcribe", TranscribeOptions, lambda model: model.transcription, _prepare)

@@ -72,31 +72,35 @@ class Slice:
     places: range
     """The places of the inputs in the call."""
     tokens: Tokens
-    """Those of each input, or of all windows of the first input, then of the second one, and so on."""
+    """Those of each input, or of all sequences of the first input, then of the second one, and so on."""
     windows: Sequence[Sequence[Places]] | None = None
-    """The windows of each input; None where an input is one sequence."""
+    """The windows of each input, of a method that reads texts in windows."""
     rows: list[Any] = field(default_factory=list)
-    """What is kept of each window until all are there; None for a window without a row."""
+    """What is kept of each sequence until all are there; None for a sequence without a row."""
+    sequences: Sequence[int] | None = None
+    """How many sequences each input has; None where each is one."""
 
     @classmethod
     def of_windows(cls, places: range, windows: Sequence[Sequence[Places]]) -> Slice:
         """Return a slice of inputs that are read in windows."""
         tokens = tokens_of(windows)
-        return cls(places, tokens, windows, [None] * len(tokens.input_ids))
+        return cls(places, tokens, windows, [None] * len(tokens.input_ids), [*map(len, windows)])
 
     @property
     def counts(self) -> list[int]:
-        """The number of tokens of each input, in all its windows."""
-        if self.windows is None:
-            return [len(ids) for ids in self.tokens.input_ids]
-        return [sum(len(places.input_ids) for places in of_input) for of_input in self.windows]
+        """The number of tokens of each input, in all its sequences."""
+        return [*map(sum, self._of_inputs([len(ids) for ids in self.tokens.input_ids]))]
 
     def rows_of_inputs(self) -> Iterator[list[Any]]:
-        """Yield the rows of the windows of each input."""
+        """Yield the rows of the sequences of each input."""
+        return self._of_inputs(self.rows)
+
+    def _of_inputs(self, of_sequences: list[Any]) -> Iterator[list[Any]]:
+        """Yield what the sequences of each input have."""
         first = 0
-        for of_input in self.windows or ():
-            yield self.rows[first : first + len(of_input)]
-            first += len(of_input)
+        for count in [1] * len(self.places) if self.sequences is None else self.sequences:
+            yield of_sequences[first : first + count]
+            first += count
 
 
 class Cost(NamedTuple):
@@ -143,8 +147,11 @@ class Workload:
             return self.inputs.parts(most)
         return slices(self.inputs, most, most_characters)
 
+    sequences = 1
+    """How many sequences each input has at least."""
+
     def least(self, stop: Stop = NEVER) -> int:
-        """Return how many tokens each sequence has at least, before any input is tokenized."""
+        """Return how many tokens all sequences of an input have at least, before any input is tokenized."""
         return 1
 
     def token_sums(self, places: range, stop: Stop = NEVER) -> Iterator[int]:

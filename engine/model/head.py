@@ -17,11 +17,13 @@ from typing import Any, TypeAlias
 from ..base.errors import WeightsError, listed, shown
 from .config_checks import LARGEST, is_unicode
 from .late_config import LateConfig
+from .spelling import Spelling
 
 TASKS: dict[str, tuple[str, ...]] = {
     "classify": ("first", "last", "all", "first_two", "first_mean"), "tag": ("all",), "answer": ("all",),
-    "fill_mask": ("asked",), "encode_sparse": ("all",), "encode_tokens": ("all", "rest")}
-"""The task of a head, which is the name of the method of `Engine` that runs it, and the `ROWS` that it may read."""
+    "fill_mask": ("asked",), "encode_sparse": ("all",), "encode_tokens": ("all", "rest"), "transcribe": ("all",)}
+"""The task of a head, which is the name of the method that runs it, and the `ROWS` that it may read; the method is one
+of `Engine`, and for "transcribe" of `Transcriber`."""
 ROWS = ("first", "last", "asked", "all", "rest", "first_two", "first_mean")
 """The token vectors of a sequence that a head reads: the first or the last one, those at the positions that the caller
 asks for, all, or all but the first; or one row that is twice as wide: the first two, one behind the other, or the first
@@ -88,7 +90,7 @@ Step: TypeAlias = HeadLinear | HeadNorm | Mean | HeadNormalize | Scatter
 _STEPS: dict[str, type[Step]] = {"linear": HeadLinear, "norm": HeadNorm, "mean": Mean, "normalize": HeadNormalize,
                                  "scatter": Scatter}
 """The steps by their names in a file."""
-_PASSED = ("passed_id", "passed_rows")
+_PASSED, _SPELLING = ("passed_id", "passed_rows"), "spelling"
 """The fields of a head that a file may lack; they are left out where they have their defaults."""
 _OPTIONAL = ("skip_ids",)
 """Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
@@ -127,6 +129,8 @@ class HeadConfig:
     """For rows "last": the token that is passed over at the end of a sequence; None for none."""
     passed_rows: int = 0
     """For rows "first_mean": the rows behind the first that are no part of the mean, those of registers."""
+    spelling: Spelling | None = None
+    """What the outputs of a head of "transcribe" stand for, which `Transcriber` needs."""
 
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""
@@ -169,6 +173,8 @@ class HeadConfig:
         outputs = self.outputs
         if self.task in ("classify", "tag") and len(self.labels) != outputs:
             return f"there are {len(self.labels)} labels for {outputs} outputs"
+        if self.spelling is not None and (self.task, outputs) != ("transcribe", len(self.spelling.tokens)):
+            return f"a head of {self.task} with {outputs} outputs has a spelling of {len(self.spelling.tokens)} tokens"
         if self.task == "answer" and outputs != 2:
             return f"a head of answers has 2 outputs, start and end, not {outputs}"
         return None if outputs else f"a head of {self.task} needs a step linear"
@@ -238,20 +244,22 @@ class HeadConfig:
                 "sparse_pooling": self.sparse_pooling, "sparse_activation": self.sparse_activation,
                 "max_active_dims": self.max_active_dims, **{name: getattr(self, name) for name in _IDS},
                 **{name: getattr(self, name) for name in _PASSED
-                   if getattr(self, name) != self.__dataclass_fields__[name].default}}
+                   if getattr(self, name) != self.__dataclass_fields__[name].default},
+                **({} if self.spelling is None else {_SPELLING: self.spelling.to_json()})}
 
     @classmethod
     def from_json(cls, values: Any) -> HeadConfig:
         """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        names = [name for name in cls.__dataclass_fields__ if name not in _PASSED]
-        if not isinstance(values, dict) or values.keys() - {*_PASSED} != set(names):
+        names = [name for name in cls.__dataclass_fields__ if name not in (*_PASSED, _SPELLING)]
+        if not isinstance(values, dict) or values.keys() - {*_PASSED, _SPELLING} != set(names):
             raise WeightsError(f"a head must have {', '.join(names)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
         if not isinstance(values["steps"], list) or len(values["steps"]) > MOST_STEPS:
             raise WeightsError(f"the steps of a head must be a list of at most {MOST_STEPS}, not "
                                f"{shown(values['steps'])}")
-        labels = values["labels"]
-        return cls(**values | {"steps": tuple(map(_step_of, values["steps"])),
+        labels, spelling = values["labels"], values.get(_SPELLING)
+        return cls(**values | {"spelling": None if spelling is None else Spelling.from_json(spelling),
+                               "steps": tuple(map(_step_of, values["steps"])),
                                "labels": tuple(labels) if isinstance(labels, list) else labels})
 
 

@@ -42,8 +42,8 @@ class TicketRef(weakref.ref[Any]):
     Its callback is a function of C, so no Python code runs then, which a signal could interrupt.
     """
 
-    __slots__ = ("entry",)
-    entry: Entry
+    entry: Entry | None = None
+    """The work; None if an interrupt came before the queue had it."""
 
 
 class Bell(SimpleQueue[bool]):

@@ -171,7 +171,7 @@ class ModelQueue(WorkQueue):
         if not self._arrived and not self._left:
             return []
         come = [waiting for waiting in [*self._arrived] if waiting.end is None and waiting.number not in self._open]
-        left = {one.entry if isinstance(one, TicketRef) else one for one in [*self._left]}
+        left = {entry for one in [*self._left] if (entry := one.entry if isinstance(one, TicketRef) else one)}
         return [(waiting, 1) for waiting in come] + [(waiting, -1) for waiting in left if waiting.end is None]
 
     def _rest(self) -> float:

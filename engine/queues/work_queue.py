@@ -144,7 +144,7 @@ class WorkQueue(ABC):
                             self._adopt(entry)
                 steps = not self.has_thread
                 rest = self._rest() if steps else 0.0
-                if rest and not self._asleep:       # those who come meanwhile sleep until they are called
+                if rest and self._is_first():       # those who come meanwhile sleep until they are called
                     heir = True
                 if bell is None and (asked or rest or self._asleep or not steps):     # probably somebody steps already
                     bell = Bell(entries, seen)
@@ -181,6 +181,13 @@ class WorkQueue(ABC):
         for entry in entries:
             entry.stop.check()
         self._check_thread()
+
+    def _is_first(self) -> bool:
+        """Return whether nobody sleeps who has no news; those who were served may not have woken yet."""
+        for bell in [*self._asleep]:        # noqa: SIM110, because a generator for each look costs more than the look
+            if not has_news(bell.entries, bell.seen):
+                return False
+        return True
 
     def _silence(self, bell: Bell) -> bool:
         """Let nobody ring a bell any more; return whether its thread was told to take the turn."""
@@ -285,7 +292,7 @@ class WorkQueue(ABC):
         while self._left:
             one = self._left[0]
             entry = one.entry if isinstance(one, TicketRef) else one
-            if entry.process == self._process:
+            if entry is not None and entry.process == self._process:
                 self._finish(entry, Cancelled())
             self._left.popleft()
         while self._deadlines and self._deadlines[0][0] < time.monotonic():

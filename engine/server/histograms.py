@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 
@@ -12,16 +13,18 @@ SECONDS = [1e-5 * 1.5**i for i in range(1, 36)]
 
 
 class Histogram:
-    """How many values lie in each bucket. One thread may add values, and any thread may read them."""
+    """How many values lie in each bucket. Any thread may add values and read them."""
 
     def __init__(self, bounds: Sequence[float], counts: Sequence[int] | None = None, total: float = 0.0):
         """bounds: the largest value of each bucket but the last, which has no bound. counts, total: what is known."""
         self.bounds, self.counts, self.total = bounds, [*(counts or [0] * (len(bounds) + 1))], total
+        self._lock = threading.Lock()
 
     def add(self, value: float, times: int = 1) -> None:
         """Count a value that came so many times."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.total += value * times
+        with self._lock:
+            self.counts[bisect_left(self.bounds, value)] += times
+            self.total += value * times
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
         """Return the histogram as Prometheus has it: each bucket with all smaller ones."""

@@ -78,9 +78,10 @@ class Served:
 
     def owner(self, headers: Mapping[bytes, bytes]) -> str:
         """Return whose key a request has; raises `Refusal` for a key that the server does not know."""
-        owner = self.keys.owner(headers.get(b"authorization", b""))
+        owner = self.keys.owner(headers.get(b"authorization") or b"Bearer " + headers.get(b"x-api-key", b""))
         if owner is None:
-            raise Refusal("key", "this server needs a key that it knows, in the header authorization: Bearer KEY")
+            raise Refusal("key", "this server needs a key that it knows, in the header authorization: Bearer KEY, or "
+                          "x-api-key: KEY")
         return owner
 
     def numbers(self) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,10 +54,29 @@ class Transcribing:
 class Transcription:
     """A model of speech that transcribes recordings, many at a time."""
 
+    no_languages = "this model knows English alone, so it detects no language"
+
     def __init__(self, model: PreparedModel, stem: Frames, tokens: SpecialTokens):
         """Take a model whose encoder reads the vectors of `stem`, and the tokens that its prompts are made of."""
         self._model, self._stem, self.tokens = model, stem, tokens
-        self._languages, self._portable = list(tokens.languages), model.bits == PORTABLE
+        self.languages, self._portable = tuple(tokens.languages), model.bits == PORTABLE
+
+    def wanted(self, language: Any, task: Any, timestamps: bool | str, settings: Mapping[str, Any]) -> Transcribing:
+        """Return what a call wants; raises `InputError`, and `UnsupportedError` for what the model does not have.
+
+        The arguments are those of `Transcriber.transcribe`; timestamps are checked.
+        """
+        code = self.tokens.spoken(language, task)
+        config = self._model.settings_of_call(settings)
+        if config.logprobs is not None:
+            raise InputError("transcribe tells no log probabilities of tokens; leave logprobs out")
+        by_word = timestamps == "word"
+        if timestamps:
+            self.check_windows(config)
+        if by_word and not config.alignment_heads:
+            raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
+                                   "alignment_heads=[(layer, head), ...], or timestamps=True")
+        return Transcribing(code, task, bool(timestamps), by_word, config)
 
     def results(self, items: list[Any], options: Transcribing, max_seconds: float, bar: bool | None
                 ) -> Iterator[Any]:
@@ -174,10 +193,10 @@ class Transcription:
         config, spoken, no_speech = options.config, options.language, 0.0
         with located(f"recording {number}"), self._source(
                 partial(log_mel, samples, self._channels, self._portable)) as window:
-            if self.tokens.no_speech is not None or (options.language is None and self._languages):
+            if self.tokens.no_speech is not None or (options.language is None and self.languages):
                 [logits] = yield self._first_logits(window)
                 no_speech = self._no_speech(logits)
-                if options.language is None and self._languages:
+                if options.language is None and self.languages:
                     spoken = self._language_of(logits)[0]
             results = yield self._work(window, 0, spoken, options, config, timestamps=False)
             silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
@@ -217,7 +236,7 @@ class Transcription:
     def recording(self, number: int, samples: np.ndarray, language: str | None, stop: Stop | None = NEVER) -> Recording:
         """Return a recording that is read in windows. stop: as in `Spectrogram`."""
         features = Spectrogram(samples, self._channels, stop, self._portable)
-        return Recording(number, features, language if self._languages else "en")
+        return Recording(number, features, language if self.languages else "en")
 
     def windows_task(self, recording: Recording, options: Transcribing, heard: Callable[[float], object]) -> Task:
         """Transcribe one recording to its end, and call `heard` with the seconds of each window."""
@@ -244,7 +263,7 @@ class Transcription:
 
     def _language_of(self, logits: np.ndarray) -> tuple[str, float]:
         """Return the language with the largest logit after the start token, and its probability among all languages."""
-        names = self._languages
+        names = self.languages
         scores = softmax(logits.astype(np.float64)[[*self.tokens.languages.values()]])
         return names[int(scores.argmax())], float(scores.max())
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from .growth import steps
@@ -52,6 +53,8 @@ class IncrementalText:
         if token is None:
             return ""
         before, self._begun = "" if self._begun else self._space_before(token), True
+        if len(self._steps) == 1:       # most tokenizers have one decoder
+            return before + "".join([text for text, _ in self._steps[0].add(token, True)])
         return before + self._decoded([(token, True)], ends=False)
 
     def end(self) -> str:
@@ -61,7 +64,10 @@ class IncrementalText:
     @property
     def waits(self) -> bool:
         """Return whether `end` may return a text now."""
-        return any(step.waits for step in self._steps)
+        for step in self._steps:        # noqa: SIM110, because a generator for each look costs more than the look
+            if step.waits:
+                return True
+        return False
 
     def waiting(self) -> str:
         """Return the text that `end` would return now, without an end: another id may still change it."""
@@ -112,8 +118,8 @@ class _Step(ABC):
         return copy(self)
 
     @abstractmethod
-    def add(self, text: str, whole: bool) -> Iterator[TextPart]:
-        """Take a part of a token, and whether the token ends with it; yield the parts that are certain now."""
+    def add(self, text: str, whole: bool) -> Iterable[TextPart]:
+        """Take a part of a token, and whether the token ends with it; return the parts that are certain now."""
 
     def end(self) -> Iterator[TextPart]:
         """Yield the rest, when no more tokens come."""
@@ -131,7 +137,7 @@ class _Tokens(_Step):
         other._parts = [*self._parts]
         return other
 
-    def add(self, text: str, whole: bool) -> Iterator[TextPart]:
+    def add(self, text: str, whole: bool) -> Iterable[TextPart]:
         self._parts.append(text)
         if whole:
             token = "".join(self._parts)
@@ -237,6 +243,11 @@ class _Utf8(_Tokens):
 class _Bytes(_Utf8):
     """ByteLevel: each character of a token stands for a byte, and all bytes together are one text."""
 
+    def add(self, text: str, whole: bool) -> tuple[TextPart, ...]:
+        if whole and not self._parts:       # nearly always; the parts of a token of another decoder wait for its end
+            return (self._decoder.decode(_bytes_of(text)), False),
+        return (*super().add(text, whole),)
+
     def token(self, token: str) -> Iterator[TextPart]:
         yield self._decoder.decode(_bytes_of(token)), False
 
@@ -336,6 +347,7 @@ BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in 
 """The byte of each character of ByteLevel."""
 
 
+@lru_cache(1 << 14)
 def _bytes_of(token: str) -> bytes:
     """Return the bytes of a token of ByteLevel. One with another character, such as an added one, stands for itself."""
     known = [BYTES.get(character) for character in token]

@@ -176,17 +176,17 @@ def characters_of(sentence: Any) -> int:
     return len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))
 
 
-def slices(sentences: Sequence[Sentence], most: int | None = None, most_characters: int | None = None
+def slices(sentences: Sequence[Sentence], most: int | None = None, most_characters: int | None = None, copies: int = 1
            ) -> Iterator[range]:
     """Return ranges of consecutive sentences to tokenize at one time, which are found one by one.
 
     most, most_characters: of a range, unless one sentence alone has more characters; None for SLICE_SENTENCES and
-    SLICE_CHARACTERS.
+    SLICE_CHARACTERS. copies: how many times each sentence is read, of which each counts.
     """
     if len(sentences) == 1:
         return iter((range(1),))
-    sizes = map(characters_of, sentences)       # a text with a prompt is made here, and not kept
-    return ranges(sizes, most_characters or SLICE_CHARACTERS, most or SLICE_SENTENCES)
+    sizes = (copies * characters_of(sentence) for sentence in sentences)     # one with a prompt is made here, not kept
+    return ranges(sizes, most_characters or SLICE_CHARACTERS, max(1, (most or SLICE_SENTENCES) // copies))
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -111,6 +111,19 @@ def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
     return Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
 
 
+class SecondTexts(NamedTuple):
+    """Texts that stand second in the pairs of many first texts, and were tokenized once."""
+
+    texts: Sequence[str]
+    encodings: Sequence[Any]
+    """Of `tokenizers`, without special tokens."""
+
+    @property
+    def longest(self) -> int:
+        """The number of the text with the most tokens."""
+        return max(range(len(self.texts)), key=lambda i: len(self.encodings[i]))
+
+
 CHARACTERS_AT_A_TIME = 2**14
 """How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
 _LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
@@ -203,11 +216,46 @@ class Tokenizer:
         self._report(pairs, pairs, joined)
         return self._tokens(joined)
 
-    def _tokens(self, encodings: Sequence[Any]) -> Tokens:
-        """Return the tokens of encodings as the model reads them, and count them where this thread wants it."""
+    def second_texts(self, texts: Sequence[str], stop: Stop = NEVER) -> SecondTexts:
+        """Tokenize texts that stand second in pairs, for `with_each`; raises `InputError`.
+
+        It does for a tokenizer that reads no pairs, and for a text that leaves no room for a token of the first one.
+        """
+        self._check_room(is_pair=True)
+        if self._frame is None:
+            raise InputError("the tokenizer of this model does not show where the texts of a pair stand")
+        encodings = self._alone([str(self._cut(text, stop)) for text in texts], stop)
+        room = self._limit - self._frame.special
+        for text, encoding in zip(texts, encodings, strict=True):
+            if len(encoding) >= room:
+                raise InputError(f"{shown(text)} has at least {len(encoding):,} tokens, and the model reads "
+                                 f"{room:,} of two texts together, so that no room is left beside it; shorten it")
+        return SecondTexts(texts, encodings)
+
+    def with_each(self, firsts: Sequence[str], seconds: SecondTexts, stop: Stop = NEVER) -> Tokens:
+        """Tokenize each text with each of some second texts: all pairs of the first text, then those of the next one.
+
+        Each text is tokenized once. The first text alone is truncated, so that the second one is always whole.
+        """
+        frame, longest = self._frame, seconds.longest
+        assert frame is not None        # `second_texts` looked
+        kept = [str(self._cut(text, stop)) for text in firsts]
+        joined = [[frame.join((first, second), self._limit, self._from_right, only_first=True)
+                   for second in seconds.encodings] for first in self._alone(kept, stop)]
+        beside = seconds.texts[longest]     # a text that is cut beside any other one is cut beside this one
+        self._report([(text, beside) for text in firsts], [(text, beside) for text in kept],
+                     [of_text[longest] for of_text in joined])
+        return self._tokens([pair for of_text in joined for pair in of_text], each=len(seconds.texts))
+
+    def _tokens(self, encodings: Sequence[Any], each: int = 1) -> Tokens:
+        """Return the tokens of encodings as the model reads them, and count them where this thread wants it.
+
+        each: how many encodings each text of the call has.
+        """
         tokens = self._rows(encodings)
         if (lengths := _LENGTHS.get()) is not None:
-            lengths += map(len, tokens.input_ids)
+            counts = tokens.lengths
+            lengths += [sum(counts[first : first + each]) for first in range(0, len(counts), each)]
         return tokens
 
     def _rows(self, encodings: Sequence[Any]) -> Tokens:

@@ -37,11 +37,14 @@ class Frame:
     def special(self) -> int:
         return sum(text is None for text, _, _ in self.places)
 
-    def join(self, encodings: tuple[Any, Any], limit: int, from_right: bool) -> PairEncoding:
-        """Return the pair of two texts, each encoded alone without special tokens and truncated to `limit` tokens."""
+    def join(self, encodings: tuple[Any, Any], limit: int, from_right: bool, only_first: bool = False) -> PairEncoding:
+        """Return the pair of two texts, each encoded alone without special tokens and truncated to `limit` tokens.
+
+        only_first: whether the first text alone loses tokens; the second one must leave room for it.
+        """
         first, second = encodings
-        tokens = count_tokens(first), count_tokens(second)
-        kept = kept_tokens(*tokens, limit - self.special)
+        tokens, room = (count_tokens(first), count_tokens(second)), limit - self.special
+        kept = (min(tokens[0], room - tokens[1]), tokens[1]) if only_first else kept_tokens(*tokens, room)
         ids: list[int] = []
         types: list[int] = []
         for text, kind, token in self.places:

@@ -16,6 +16,7 @@ from ..base.arguments import as_array
 from ..base.errors import InputError, WeightsError, shown
 from ..model.positions import resize_matrix
 from .modules import LinearOps
+from .waveform import StemOps, Waveform, make_waveform
 
 RESIZES = ("none", "bicubic", "antialias")
 """How the table of positions is made to fit an image of another size."""
@@ -119,8 +120,9 @@ def _convolution(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, ops: Linea
     return ops.linear(rows, weight.reshape(len(weight), -1), bias, activation="gelu", residual=None)
 
 
-Stem: TypeAlias = Patches | Frames
-KINDS: dict[str, type[Patches] | type[Frames]] = {"patches": Patches, "frames": Frames}
+Stem: TypeAlias = Patches | Frames | Waveform
+KINDS: dict[str, type[Patches] | type[Frames] | type[Waveform]] = {
+    "patches": Patches, "frames": Frames, "waveform": Waveform}
 _SHAPES: dict[str, dict[str, tuple[str | int, ...]]] = {
     "patches": {"weight": ("D", "C", "p", "p"), "bias": ("D",), "first": ("F", "D"), "positions": ("P", "D"),
                 "registers": ("R", "D")},
@@ -131,20 +133,31 @@ _SHAPES: dict[str, dict[str, tuple[str | int, ...]]] = {
 
 def stem_arrays(stem: Stem) -> dict[str, np.ndarray]:
     """Return the arrays of a stem by the names of its fields."""
+    if isinstance(stem, Waveform):
+        return dict(stem.arrays)
     values = {field.name: getattr(stem, field.name) for field in fields(stem)}
     return {name: array for name, array in values.items() if isinstance(array, np.ndarray)}
 
 
 def stem_document(stem: Stem) -> dict[str, Any]:
     """Return all but the arrays of a stem as a plain dictionary, which `make_stem` reads."""
+    if isinstance(stem, Waveform):
+        return stem.document()
     return {"kind": stem.kind} | ({"resize": stem.resize} if isinstance(stem, Patches) else {})
 
 
-def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
-    """Return the stem that a document and its arrays describe; raises `WeightsError` unless they fit one another."""
+def read_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
+    """Return the stem of any kind that a document and its arrays describe; raises the error of `make_stem`."""
+    if isinstance(document, dict) and document.get("kind") == Waveform.kind:
+        return make_waveform(document, arrays)
+    return make_stem(document, arrays)
+
+
+def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Patches | Frames:
+    """Return what a document and its arrays describe; raises `WeightsError` unless they fit one another."""
     kind = document.get("kind") if isinstance(document, dict) else None
     resize = document.get("resize", "none") if isinstance(document, dict) else None
-    if kind not in list(KINDS) or document.keys() - {"kind", "resize"} or resize not in list(RESIZES) or (
+    if kind not in list(_SHAPES) or document.keys() - {"kind", "resize"} or resize not in list(RESIZES) or (
             kind == "frames" and resize != "none"):
         raise WeightsError(f"a stem must be of the kind {' or '.join(KINDS)}, with resize {', '.join(RESIZES)} for "
                            f"patches, not {shown(document)}")
@@ -171,7 +184,7 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
     return Patches(**arrays, resize=resize)
 
 
-def embed(stem: Stem, inputs: Any, ops: LinearOps) -> np.ndarray | list[np.ndarray]:
+def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray]:
     """Return the token vectors of several inputs: an array [B, T, D] for an array, and a list for a list.
 
     Raises `InputError` for anything but finite numbers of the stem's shape.

@@ -16,7 +16,7 @@ from ..model.precision import FORMATS, LOADABLE, canonical_name, stored_format
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
 from .calibration import Calibration, check_calibrations, outputs_of
-from .head import Head, check_heads
+from .head import Head, check_heads, tasks_of
 from .input_layers import Frames, Patches, Stem
 from .modules import SENTENCE, TOKENS, Module, check_modules
 from .packed import PACKED_PREFIX, PackedFormat
@@ -176,7 +176,9 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """Return "encode" without a decoder that generates, "transcribe" for audio, otherwise "generate"."""
+        """Return "transcribe" for audio, "encode" without a decoder that generates, otherwise "generate"."""
+        if self.encoder is not None and "transcribe" in tasks_of(self.encoder.heads):
+            return "transcribe"
         if self.decoder is None or self.decoder.config.logits_size:
             return "encode"
         return "transcribe" if self.encoder is not None and isinstance(self.encoder.stem, Frames) else "generate"

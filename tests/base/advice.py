@@ -42,7 +42,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
                     f"eos_token_id encoder_no_repeat_ngram_size decoder_start_token_id "
                     f"{' '.join([*WITHOUT_EFFECT, *LACKED])}",
         "translate": "src_lang tgt_lang",
-        "classify": "inputs padding max_length tokenizer_kwargs num_workers return_tensors return_all_scores",
+        "classify": "inputs padding max_length tokenizer_kwargs num_workers return_tensors return_all_scores "
+                    "sequences multi_class",
         "tag": "grouped_entities offset_mapping delimiter",
         "answer": "topk max_question_len",
         "transcribe": "return_timestamps chunk_length_s stride_length_s generate_kwargs prompt_ids "

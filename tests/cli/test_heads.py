@@ -8,6 +8,7 @@ from engine import Engine
 from engine.cli.main import main
 
 from ..tools.head_models import folder_of
+from ..tools.zero_shot import nli_folder
 
 pytest.importorskip("tokenizers")
 
@@ -33,6 +34,28 @@ def test_classify(tmp_path, capsys):
     objects = write(tmp_path / "texts.jsonl", *(json.dumps({"text": text, "id": 3}) for text in texts))
     assert run(capsys, "classify", folder_of("bert_classify"), objects, "--top-k", "0") == (
         load("bert_classify").classify(texts, top_k=None))
+
+
+def test_classify_with_labels(capsys):
+    model, texts = nli_folder("bart_classify"), ["--text", "a cat", "--text", "lovely"]
+    engine = Engine.load(model, threads=1)
+    asked = {"candidate_labels": ["good", "awful rain"], "hypothesis_template": "it is {}", "multi_label": True}
+    several = ["--candidate-labels", "good", "awful rain", "--hypothesis-template", "it is {}", "--multi-label"]
+    assert run(capsys, "classify", model, *texts, *several, "--top-k", "0") == (
+        engine.classify(["a cat", "lovely"], top_k=None, **asked))
+    one = ["--candidate-label", "good, awful rain"]
+    assert run(capsys, "zero-shot-classification", model, *texts, *one) == (
+        engine.classify(["a cat", "lovely"], candidate_labels="good, awful rain"))
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--multi-label"], "are about labels of your own; give each with --candidate-label"),
+    (["--candidate-labels", "a", "a"], "--candidate-labels must have each label once, and 'a' is there twice"),
+    (["--candidate-label", "a", "--hypothesis-template", "x"], "--hypothesis-template must have {} once"),
+])
+def test_wrong_labels(options, message, capsys):
+    assert main(["classify", str(nli_folder("bart_classify")), "--text", "a", *options]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_info_lists_the_heads(capsys):

@@ -24,6 +24,7 @@ from ..tools.late_folders import write_late  # noqa: E402
 from ..tools.module_folders import write_router  # noqa: E402
 from ..tools.tiny_models import random_model  # noqa: E402
 from ..tools.tiny_text import tiny_text  # noqa: E402
+from ..tools.zero_shot import nli_folder  # noqa: E402
 from .prove import damage, every_row_once, parts, same_parts, write_batch, write_rows  # noqa: E402
 
 
@@ -121,6 +122,18 @@ def test_int8_and_bits(run, model, tmp_path):
     assert run("--dtype", "int8", "--ranges", str(tmp_path / "rows.parquet")) == 1
     np.save(tmp_path / "ranges.npy", ranges * 2)
     assert run("--dtype", "int8", "--ranges", str(tmp_path / "ranges.npy")) == 1      # other options in one folder
+
+
+def test_classes_of_the_user(run, tmp_path, capsys):
+    model, texts = nli_folder("bert_classify"), pq.read_table(tmp_path / "rows.parquet")["text"].to_pylist()
+    labels = ["--candidate-labels", "good", "a cat"]
+    assert run("--result", "classes", *labels, "--multi-label", model=model) == 0
+    found = Engine.load(model).classify(texts, candidate_labels=["good", "a cat"], multi_label=True, truncation=True)
+    assert read(tmp_path / "out").select(["label", "score"]).to_pylist() == found
+    assert run("--result", "classes", *labels, "--multi-label", "--verify", model=model) == 0
+    assert run("--result", "classes", *labels, model=model) == 1        # another job
+    assert run(*labels, model=model, output="other") == 1
+    assert "--result vectors does not go with --candidate-labels" in capsys.readouterr().err
 
 
 def test_classes_and_tokens(run, tmp_path):

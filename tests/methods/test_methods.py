@@ -25,6 +25,7 @@ from ..tools.head_models import folder_of
 from ..tools.late_folders import write_late
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
+from ..tools.zero_shot import nli_folder
 
 pytest.importorskip("tokenizers")
 
@@ -41,6 +42,7 @@ CASES = {
     "encode_sparse": ("bert_fill_mask", "encode_sparse", SOME, {"max_active_dims": 9}),
     "encode_tokens": ("late", "encode_tokens", SOME, {"task": "query", "normalize_embeddings": True}),
     "classify": ("bert_classify", "classify", SOME, {"top_k": None}),
+    "classify with labels": ("nli", "classify", [*SOME, texts.LONG], {"candidate_labels": ["good", "a cat", "it"]}),
     "predict": ("bert_pairs", "predict", PAIRS, {"logits": True, "prompt": "ask : "}),
     "rank": ("bert_pairs", "rank", ("Who lives in Berlin?", SOME), {"return_documents": True}),
     "tag": ("bert_tag", "tag", SOME, {}),
@@ -56,6 +58,8 @@ CASES = {
 def model(name, folder):
     if name == "dense":
         return engine_of(random_model(tiny_text(prompts={"q": "query : "}, include_prompt=False)), threads=1)
+    if name == "nli":
+        return Engine.load(nli_folder("bert_classify"), threads=1)
     return Engine.load(folder if name == "late" else folder_of(name), threads=1)
 
 

@@ -21,7 +21,8 @@ import pytest
 
 from engine.base.errors import Cancelled, Closing, EngineError, InputError, TimedOut
 from engine.base.stop import Stop
-from engine.queues import model_queue
+from engine.queues import model_queue, work_queue
+from engine.queues.entry import Bell
 from engine.queues.model_queue import ModelQueue
 from engine.queues.work import Work
 
@@ -243,6 +244,18 @@ def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatc
     assert next(queue._numbers) == 1
     [_] = queue.rows(stepper.work(2))
     assert next(queue._numbers) == 2, "a caller alone needs no ticket"
+
+
+def test_a_caller_waits_no_longer_while_those_who_were_served_wake_up(monkeypatch):
+    """Their bells are there still, and none of them computes for it."""
+    monkeypatch.setattr(work_queue, "LOOK", 2 * WAIT)
+    stepper, queue = callers_of(monkeypatch, 0.5, LONGEST=0.01)
+    served = queue.submit(stepper.work(1)).entry
+    queue._arrived.clear()
+    served.end = True
+    queue._asleep.append(Bell([served], None))
+    results([in_thread(lambda: [*queue.rows(stepper.work(2))])])
+    assert stepper.batches == [[(2, 1)]]
 
 
 def test_the_next_batch_is_packed_before_those_who_were_served_wake_up(monkeypatch):
@@ -549,9 +562,13 @@ def test_interrupts_at_any_moment_leave_nobody_waiting():
     assert is_empty(queue)
 
 
-def test_an_interrupt_at_each_line_leaves_nobody_waiting():
+@pytest.mark.parametrize("how", ["result", "submit", "cancel"])
+def test_an_interrupt_at_each_line_leaves_nobody_waiting(how):
     """The n-th line that a caller runs in the queue raises, for every n, while another caller waits."""
     n, reached = 0, True
+    run = {"result": lambda queue, ticket, work: ticket.result(),
+           "submit": lambda queue, ticket, work: queue.submit(work).result(),
+           "cancel": lambda queue, ticket, work: (queue.submit(work).cancel(), ticket.result())[1]}[how]
     while reached:
         n += 1
         stepper, queue = Stepper(), ModelQueue(64)
@@ -572,12 +589,13 @@ def test_an_interrupt_at_each_line_leaves_nobody_waiting():
 
         sys.settrace(trace)
         try:
-            found = [row.tolist() for row in tickets[0].result()]
+            found = [row.tolist() for row in run(queue, tickets[0], works[0])]
         except KeyboardInterrupt:
             found = None
         finally:
             sys.settrace(None)
         reached = lines >= n
+        assert queue.tokens <= 2 * 120 + 70, n
         other, own = (in_thread(lambda ticket=ticket: [row.tolist() for row in ticket.result(WAIT)])
                       for ticket in tickets[::-1])
         assert results([own, other]) == [expected(work) for work in works], n

@@ -9,16 +9,25 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import random
 import socket
 import sys
-from contextlib import ExitStack, closing
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, redirect_stderr, suppress
+from dataclasses import replace
+from pathlib import Path
 
-from engine import Engine
+import numpy as np
+
+from engine import Engine, Transcriber
 
 from ..tools.encoders import engine_of
 from ..tools.head_models import folder_of
 from ..tools.serving import serving
+from ..tools.sound_files import encoded, wav
+from ..tools.speech import recording, timed
 from ..tools.text_models import text_model
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import VOCABULARY, tiny_text
@@ -27,11 +36,14 @@ MODELS = {"vectors": ("/v1/embeddings", "/v2/embed", "/embed", "/embed_all", "/s
           "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "bert_tag": ("/tag",),
           "bert_pairs": ("/rerank", "/v1/rerank", "/score", "/predict"),
           "text": ("/v1/chat/completions", "/v1/completions", "/v1/completions", "/tokenize", "/detokenize",
-                   "/apply-template")}
+                   "/apply-template"),
+          "speech": ("/v1/audio/transcriptions", "/v1/audio/translations")}
 """The routes that are asked, by the model."""
+SHARES = {"vectors": 3, "text": 3}
+"""How many of the requests a model gets, where it is not one share."""
 STATUSES = {200, 400, 404, 405, 408, 413, 415, 422, 429, 431}
-WAIT = 60.0
-"""Seconds in which an answer has to come."""
+WAIT = 60
+"""Seconds in which an answer has to come, without those for which all processes of the machine may stop."""
 WORDS = (*VOCABULARY, "[CLS]")
 ODD = ("", " ", "é", "猫", "\x00", "\u202e", "𝕏", "a" * 300, "\ud800", "\n")
 
@@ -128,10 +140,56 @@ def text_fields(rng: random.Random, path: str) -> dict[str, object]:
     return found
 
 
-def body_of(rng: random.Random, path: str, of_text: bool = False) -> bytes:
+FORM_FIELDS: dict[str, tuple[str, ...]] = {
+    "model": ("tiny", "x", ""), "language": ("en", "de", "English", "x"), "temperature": ("0", "1", "-1", "x", "nan"),
+    "response_format": ("json", "text", "srt", "vtt", "verbose_json", "x"), "stream": ("true", "false", "1", "x"),
+    "timestamp_granularities[]": ("word", "segment", "x"), "timestamp_granularities": ("word", "x"),
+    "seed": ("5", "-1", "1e3", str(2**64)), "chunking_strategy": ("auto", "x"), "include[]": ("logprobs",),
+    "prompt": ("", "a"), "x y": ("1",), "": ("a",), "\"": ("b",)}
+
+
+def sound(rng: random.Random) -> bytes:
+    """Return a file of audio, which is right in most cases."""
+    samples = recording(rng.choice((0.001, 0.1, 1.0)), rng.randrange(3)).clip(-1, 1)
+    kind = rng.randrange(10)
+    if kind == 0:
+        return rng.choice((b"", b"ID3", b"fLaC", b"OggS", b"RIFF", bytes(4) + b"ftypM4A ")) + rng.randbytes(30)
+    if kind < 3:
+        return encoded(samples, *rng.choice((("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III"))))
+    data = bytearray(wav(np.round(samples * 32767).astype("<i2").tobytes(), rate=rng.choice((16000, 8000, 44100))))
+    if kind == 3:
+        del data[rng.randrange(len(data)) :]
+    if kind == 4:
+        data[rng.randrange(44)] = rng.randrange(256)
+    return bytes(data)
+
+
+def form_of(rng: random.Random) -> bytes:
+    """Return the body of a form with a recording, whose boundary is "cut"."""
+    parts = [(name, "", rng.choice(values)) for name, values in FORM_FIELDS.items() for _ in range(2)
+             if rng.random() < 0.03]
+    files = rng.choices((1, 0, 2), (30, 1, 1))[0]
+    heads = [f'name="{name}"{more}' for name, more, _ in parts]
+    heads += [rng.choice(('name="file"; filename="a.wav"', "name=file; filename=a", 'name="file"'))
+              for _ in range(files)]
+    contents = [value.encode() for _, _, value in parts] + [sound(rng) for _ in range(files)]
+    order = rng.sample(range(len(heads)), len(heads))
+    return b"".join(b"--cut\r\ncontent-disposition: form-data; %b\r\n\r\n%b\r\n" % (heads[i].encode(), contents[i])
+                    for i in order) + b"--cut--\r\n"
+
+
+FORM_TYPES = ("multipart/form-data; boundary=cut",) * 20 + (
+    "multipart/form-data; boundary=x", "multipart/form-data", "application/json",
+    "multipart/form-data; boundary=" + "c" * 300)
+
+
+def body_of(rng: random.Random, path: str, name: str) -> bytes:
     """Return the body of a request, which is right, or wrong in its bytes."""
-    asked = (text_fields if of_text else fields)(rng, path)
-    data = json.dumps(asked, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    if name == "speech":
+        data = form_of(rng)
+    else:
+        asked = (text_fields if name == "text" else fields)(rng, path)
+        data = json.dumps(asked, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     kind = rng.randrange(20)
     if kind == 0:
         return data[: rng.randrange(len(data) + 1)]
@@ -148,13 +206,14 @@ def body_of(rng: random.Random, path: str, of_text: bool = False) -> bytes:
     return data
 
 
-def request(rng: random.Random, path: str, of_text: bool = False) -> bytes:
-    """Return a request as it is sent; its connection ends with the answer in some cases."""
-    body = body_of(rng, path, of_text)
+def request(rng: random.Random, path: str, name: str) -> bytes:
+    """Return a request to a model as it is sent; its connection ends with the answer in some cases."""
+    body = body_of(rng, path, name)
     method = rng.choice(("POST",) * 30 + ("GET", "PUT", "HEAD", "POS T"))
     if rng.random() < 0.03:
         path = rng.choice((path + "/", "/x", path + "?a=b", "//", "/%00", "/v1/models/%ff", "x"))
-    kind = rng.choice(("application/json",) * 20 + ("text/plain", "application/json; charset=latin-1", ""))
+    kind = rng.choice(FORM_TYPES if name == "speech" else ("application/json",) * 20 + (
+        "text/plain", "application/json; charset=latin-1", ""))
     lines = [f"{method} {path} HTTP/1.1", "host: x", f"content-type: {kind}"]
     if rng.random() < 0.1:
         lines.append(rng.choice(("x-request-timeout: 5", "x-request-timeout: x", "content-encoding: gzip",
@@ -178,7 +237,7 @@ class Reader:
     def ask(self, data: bytes) -> tuple[int, bytes]:
         """Return the status and the body of the answer."""
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=WAIT)
+            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=1.0)
         self._socket.sendall(data)
         found = b""
         while True:
@@ -188,13 +247,19 @@ class Reader:
                 continue
             if end and (data.startswith(b"HEAD") or is_whole(head, rest)):
                 break
-            part = self._socket.recv(2**16)
-            if not part:
-                raise Found(f"the connection ended after {found!r}")
-            found += part
+            found += self._part(self._socket, found)
         if b"connection: close" in head.lower():
             self.close()
         return int(head[9:12]), rest
+
+    def _part(self, connection: socket.socket, found: bytes) -> bytes:
+        """Return the next bytes of an answer. found: those before."""
+        for _ in range(WAIT):
+            with suppress(TimeoutError):
+                if part := connection.recv(2**16):
+                    return part
+                raise Found(f"the connection ended after {found!r}")
+        raise Found(f"there is no answer after {WAIT} s")
 
     def close(self) -> None:
         if self._socket is not None:
@@ -222,15 +287,19 @@ def check(status: int, body: bytes, data: bytes) -> None:
         json.loads(body)
 
 
-def run(count: int, seed: int, first: int = 0) -> dict[int, int]:
-    """Send requests, and return how many got each status; raises `Found`."""
-    statuses: dict[int, int] = {}
+def run(count: int, seed: int, first: int = 0, names: Sequence[str] = tuple(MODELS)) -> Counter[tuple[str, int]]:
+    """Send requests to servers of some models, and return how many of each got each status; raises `Found`."""
+    statuses: Counter[tuple[str, int]] = Counter()
     with ExitStack() as stack:
         readers = {}
-        for name in MODELS:
+        for name in names:
             prompts = {"query": "query : ", "document": "the "}
             if name == "text":
                 model = text_model()
+            elif name == "speech":
+                made = timed(several=True)
+                heads = made.generation.changed(alignment_heads=[[0, 1], [1, 2]])
+                model = Transcriber(replace(made, generation=heads), threads=1)
             elif name == "vectors":
                 model = engine_of(random_model(tiny_text(max_seq_length=12, prompts=prompts)), threads=1)
             else:
@@ -239,14 +308,14 @@ def run(count: int, seed: int, first: int = 0) -> dict[int, int]:
             readers[name] = stack.enter_context(closing(Reader(client.port)))
         for number in range(first, first + count):
             rng = random.Random(f"{seed} {number}")
-            name = rng.choice([*MODELS, "vectors", "vectors", "text", "text"])
-            data = request(rng, rng.choice(MODELS[name]), name == "text")
+            name = rng.choice([name for name in names for _ in range(SHARES.get(name, 1))])
+            data = request(rng, rng.choice(MODELS[name]), name)
             try:
                 status, body = readers[name].ask(data)
                 check(status, body, data)
             except (Found, OSError, ValueError) as error:
                 raise Found(f"request {number} of seed {seed} to {name}: {error!r}; sent {data[:2000]!r}") from error
-            statuses[status] = statuses.get(status, 0) + 1
+            statuses[name, status] += 1
     return statuses
 
 
@@ -255,7 +324,13 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--model", action="append", choices=MODELS, help="a model to ask, in place of all")
     asked = parser.parse_args()
     logging.disable()
-    sys.stderr = open("/dev/null", "w")         # the log of the servers  # noqa: SIM115
-    print(run(asked.count, asked.seed, asked.first))
+    with Path(os.devnull).open("w") as silent, redirect_stderr(silent):     # the log of the servers
+        try:
+            found = run(asked.count, asked.seed, asked.first, asked.model or tuple(MODELS))
+        except Found as error:
+            print(error)
+            sys.exit(1)
+    print(*(f"{name} {status}: {count}" for (name, status), count in sorted(found.items())), sep="\n")

@@ -4,10 +4,14 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from .fuzz import run
+pytest.importorskip("jinja2")
+pytest.importorskip("soundfile")
+
+from .fuzz import MODELS, run
 
 
 def test_mutated_requests_get_the_answers_of_mistakes():
     found = run(400, seed=0)
-    assert found[200] > 60
-    assert found[400] + found[422] > 100
+    for name in MODELS:
+        assert found[name, 200] > 3, name
+        assert found[name, 400] + found[name, 422] > 3, name

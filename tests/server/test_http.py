@@ -88,6 +88,10 @@ def test_a_key_is_needed(model, path):
             assert found.headers["content-type"] == "application/json"
         for header in ("Bearer secret", "bearer other", "BEARER  secret"):
             assert client.post(path, BODIES[path], authorization=header).status == 200
+        for headers, status in (({"x_api_key": "other"}, 200), ({"x_api_key": "Bearer other"}, 401),
+                                ({"x_api_key": "wrong"}, 401), ({"x_api_key": "other", "authorization": "wrong"}, 401),
+                                ({"x_api_key": "wrong", "authorization": "Bearer other"}, 200)):
+            assert client.post(path, BODIES[path], **headers).status == status, headers
         for page in ("/health", "/metrics", "/ping"):
             assert client.get(page).status == 200
         for page in ("/info", "/v1/models"):

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 import pytest
 
 pytest.importorskip("uvicorn")
+pytest.importorskip("jinja2")
+pytest.importorskip("soundfile")
 
 from engine.base.errors import InputError
 from engine.cli import serve
@@ -21,7 +23,7 @@ from engine.cli.main import parsers
 from ..tools.paths import ROOT
 from ..tools.serving import Client
 from ..tools.threads import wait_for
-from .stopping import Process, once, write_model
+from .stopping import Process, once, write_model, write_models
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +31,15 @@ def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("served"))
 
 
-def test_a_stop_in_full_flow_answers_what_was_accepted(model):
-    assert once(model, seed=0)["200"] > 0
+@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)])
+def test_a_stop_in_full_flow_answers_what_was_accepted(tmp_path, signals):
+    assert once(write_models(tmp_path), 0, *signals)["200"] > 0
 
 
 def test_options(model, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
-    process = Process(model, "--api-key-file", str(keys), "--served-model-name", "a", "--served-model-name", "b",
+    process = Process([model], "--api-key-file", str(keys), "--served-model-name", "a", "--served-model-name", "b",
                       "--max-body-bytes", "100", "--timeout", "5", "--max-wait", "1", "--max-batch-tokens", "64",
                       descriptors=64)
     client = Client(process.port)

@@ -1,16 +1,6 @@
-"""Chats and completions over real sockets: each body is that of the library, streamed or not, whoever else asks.
+"""Chats and completions over real sockets: each body is that of the library, streamed or not."""
 
-More requests and clients than `make test` has:
-
-    ENGINE_TEXTS=1000 python -m pytest tests/server/test_text.py
-"""
-
-import json
-import os
-import random
-import socket
 import threading
-import time
 from concurrent.futures import CancelledError
 
 import numpy as np
@@ -21,7 +11,7 @@ from engine.base.errors import Closing
 
 from ..tools.encoders import engine_of
 from ..tools.generators import translator
-from ..tools.serving import JSON, Client, serving
+from ..tools.serving import serving
 from ..tools.text_models import HELLO, plain_settings, reasoning_model, text_model
 from ..tools.threads import together, wait_for
 from ..tools.tiny_models import random_model
@@ -34,76 +24,13 @@ from engine.server import app
 from engine.server.requests import Answer
 from engine.server.text_service import TextService
 
-TEXTS = int(os.environ.get("ENGINE_TEXTS", "36"))
-"""How many requests the mixed load has."""
-CLIENTS = 64 if TEXTS > 500 else 12
-CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
+from .bodies import CHAT, COMPLETE, events, joined, leave, post_once, whole, without_time
 
 
 @pytest.fixture(scope="module")
 def client():
     with serving(text_model()) as client:
         yield client
-
-
-def events(data):
-    """Return the events of a stream, without [DONE], and whether that came."""
-    parts = data.decode().split("\n\n")
-    assert parts.pop() == ""
-    found = [part.removeprefix("data: ") for part in parts if not part.startswith(":")]
-    done = found[-1] == "[DONE]"
-    return [json.loads(part) for part in found[: len(found) - done]], done
-
-
-def joined(stream):
-    """Return the body that is not streamed for the events of a stream."""
-    found, done = stream
-    assert done
-    choices = {}
-    for event in found:
-        for choice in event["choices"]:
-            index, front = choice["index"], choice.get("delta", choice)
-            whole = choices.setdefault(index, {"text": "", "reasoning": "", "logprobs": [], "finish_reason": None})
-            whole["text"] += front.get("content", front.get("text", ""))
-            whole["reasoning"] += front.get("reasoning_content", "")
-            if choice["logprobs"] is not None:
-                whole["logprobs"].append(choice["logprobs"])
-            assert whole["finish_reason"] is None
-            whole["finish_reason"] = choice["finish_reason"]
-            assert {"index", "logprobs", "finish_reason"} <= choice.keys()
-    for whole in choices.values():
-        parts = whole.pop("logprobs")
-        whole["logprobs"] = {name: [one for part in parts for one in part[name] or ()]
-                             for name in ("content", "tokens", "token_logprobs", "top_logprobs", "text_offset")
-                             if parts and name in parts[0]}
-    return {"id": found[0]["id"], "choices": choices}
-
-
-def whole(body):
-    """Return the same of a body that was not streamed."""
-    choices = {}
-    for choice in body["choices"]:
-        message = choice.get("message", {})
-        logprobs = choice["logprobs"] or {}
-        choices[choice["index"]] = {
-            "text": message.get("content", choice.get("text")), "reasoning": message.get("reasoning_content", ""),
-            "finish_reason": choice["finish_reason"],
-            "logprobs": {name: logprobs[name] for name in logprobs if name != "refusal"}}
-    return {"id": body["id"], "choices": choices}
-
-
-def post_once(port, path, body):
-    """Return the answer to a request on a connection of its own."""
-    client = Client(port)
-    try:
-        return client.post(path, body)
-    finally:
-        client.close()
-
-
-def without_time(body):
-    assert abs(body["created"] - time.time()) < 600
-    return {name: value for name, value in body.items() if name != "created"}
 
 
 CASES = {
@@ -158,9 +85,7 @@ def test_a_body_is_what_the_library_says_and_the_stream_of_it(client, name):
 def test_log_probabilities_of_both_forms(client, path, asked):
     body = client.post(path, asked)
     assert body.status == 200, body.data
-    assert joined(events(client.post(path, asked | {"stream": True}).data)) == whole(body.data) | {
-        "choices": {index: one | {"logprobs": {name: value or [] for name, value in one["logprobs"].items()}}
-                    for index, one in whole(body.data)["choices"].items()}}
+    assert joined(events(client.post(path, asked | {"stream": True}).data)) == whole(body.data)
     choice = body.data["choices"][0]
     if path == CHAT:
         first = choice["logprobs"]["content"][0]
@@ -340,18 +265,6 @@ class Gate:
         self._left.release(steps)
 
 
-def leave(port, body, path=CHAT, reads=0):
-    """Send a request, read some events of its answer, and return the connection."""
-    data = json.dumps(body).encode()
-    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
-    connection.sendall(b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-                       % (path.encode(), len(data), data))
-    found = b""
-    while found.count(b"data: ") < reads:
-        found += connection.recv(2**16)
-    return connection
-
-
 @pytest.mark.parametrize("kind", ["stream", "body", "prompt", "queue"])
 def test_a_client_that_leaves_frees_its_rows_within_a_step(monkeypatch, kind):
     """In a stream, in an answer that is not streamed, while its prompt is read, and while it waits to enter."""
@@ -404,7 +317,7 @@ def test_a_client_that_leaves_in_the_moment_in_which_its_stream_begins(monkeypat
         monkeypatch.setattr(app.Exchange, "_until", late)
         with leave(client.port, {"messages": HELLO, "max_tokens": 200, "ignore_eos": True, "stream": True}):
             gate.let(1)
-            wait_for(lambda: model.prepared.queue._left)
+            wait_for(lambda: model.prepared.queue._left or client.served.service.statistics().cancelled == 1)
             gate.let(5)
             wait_for(lambda: client.served.service.statistics().cancelled == 1)
             assert model.prepared.queue.counts == (0, 0)
@@ -444,12 +357,14 @@ def test_a_stream_that_waits_is_kept_open_by_comments_and_ends_at_its_deadline(m
         while found.count(b": the server is at work\n\n") < 2:
             found += connection.recv(2**16)
         assert b"data:" not in found
+        asked = {"messages": HELLO, "stream": True}
+        assert client.post(CHAT, asked, x_request_timeout=0.02).status == 504
+        late, done = events(client.post(CHAT, asked, x_request_timeout=0.2).data)       # behind some comments
+        assert ("error" in late[-1], done) == (True, False)
         gate.let(100)
         while b"[DONE]" not in found:
             found += connection.recv(2**16)
         connection.close()
-        late = client.post(CHAT, {"messages": HELLO, "stream": True}, x_request_timeout=0.02)
-        assert late.status == 504 or not events(late.data)[1]
 
 
 def test_a_request_that_would_wait_too_long_is_refused(monkeypatch):
@@ -540,58 +455,3 @@ def test_keys_share_nothing_of_what_was_read():
             assert client.post(COMPLETE, asked, authorization=f"Bearer {key}").status == 200
             found.append(model.statistics().found_tokens)
         assert found[0] == found[1] == 0 < found[2]
-
-
-def mixed_requests(rng, count):
-    """Return requests of all kinds, some of which begin alike."""
-    found = []
-    for i in range(count):
-        settings = {"max_tokens": rng.choice((1, 5, 20, 60)), "seed": rng.randrange(5), "stream": rng.random() < 0.5}
-        settings |= rng.choice(({}, {"temperature": 0}, {"n": 3}, {"logprobs": 2}, {"stop": ["a", "zz"]},
-                                {"repetition_penalty": 1.3}, {"top_k": 5, "top_p": 0.9}))
-        text = "the cat sat on the mat and " * rng.randrange(4) + f"{i % 7}"
-        if rng.random() < 0.5:
-            if "logprobs" in settings:
-                settings |= {"logprobs": True, "top_logprobs": 2}
-            found.append((CHAT, {"messages": [{"role": "user", "content": text}]} | settings))
-        else:
-            found.append((COMPLETE, {"prompt": rng.choice((text, [text, "b"]))} | settings))
-    return found
-
-
-@pytest.mark.parametrize(("threads", "cache_tokens"), [(1, None), (2, 640)])
-def test_mixed_requests_of_many_clients_have_the_bodies_that_each_has_alone(threads, cache_tokens):
-    """Streams and bodies, of keys of their own, while others leave, and while a small cache lets some give way."""
-    rng = random.Random(threads)
-    model = text_model(threads=threads, precision="int8" if threads == 2 else None, cache_tokens=cache_tokens)
-    keys = ["one", "two", "three"]
-    with serving(model, keys=keys) as client:
-        asked = mixed_requests(rng, TEXTS // 4)
-
-        def post(own, path, body, key):
-            found = own.send("POST", path, body, JSON | {"authorization": f"Bearer {key}"})
-            assert found.status == 200, found.data
-            return joined(events(found.data)) if body["stream"] else whole(found.data)
-
-        alone = [post(client, *one, "one") for one in asked]
-
-        def run(seed):
-            own, mine = random.Random(seed), Client(client.port)
-            mine.timeout = 300.0        # of the large form, on a machine that does other things, too
-            for _ in range(TEXTS // CLIENTS):
-                i = own.randrange(len(asked))
-                if own.random() < 0.2:
-                    path, body = asked[i]
-                    data = json.dumps(body).encode()
-                    gone = socket.create_connection(("127.0.0.1", client.port))
-                    gone.sendall(b"POST %b HTTP/1.1\r\nhost: x\r\nauthorization: Bearer one\r\ncontent-type: "
-                                 b"application/json\r\ncontent-length: %d\r\n\r\n%b" % (path.encode(), len(data), data))
-                    time.sleep(own.random() * 0.02)
-                    gone.close()
-                assert post(mine, *asked[i], own.choice(keys)) == alone[i]
-            mine.close()
-
-        together([lambda seed=seed: run(seed) for seed in range(CLIENTS)])
-        wait_for(lambda: client.served.service.statistics().waiting_requests == 0)
-        assert model.prepared.queue.counts == (0, 0)
-        assert client.served.service.memory.used == 0

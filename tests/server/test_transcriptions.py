@@ -27,14 +27,7 @@ from engine.speech.languages import LANGUAGES
 from engine.speech.subtitles import srt_lines, vtt_lines
 
 from ..tools.serving import Client, raw, serving
-
-PATH = "/v1/audio/transcriptions"
-
-
-def sound(seconds, seed=0):
-    """Return the bytes of a WAV file."""
-    return wav(np.round(recording(seconds, seed).clip(-1, 1) * 32767).astype("<i2").tobytes())
-
+from .bodies import FORM, TRANSCRIBE, form, sound
 
 LONG, SHORT, SILENT = sound(35), sound(2, 1), sound(0.005)
 
@@ -52,20 +45,8 @@ def client(model):
         yield client
 
 
-def form(data, **fields):
-    """Return the body of a form with a recording, in the field of OpenAI's clients."""
-    parts = [(f'name="{name}"', one.encode()) for name, value in fields.items()
-             for one in ([value] if isinstance(value, str) else value)]
-    parts.insert(len(parts) // 2, ('name="file"; filename="a.wav"', data))
-    return b"".join(b"--cut\r\ncontent-disposition: form-data; %b\r\n\r\n%b\r\n" % (name.encode(), value)
-                    for name, value in parts) + b"--cut--\r\n"
-
-
-HEADERS = {"content-type": "multipart/form-data; boundary=cut"}
-
-
-def ask(client, data, path=PATH, headers=None, **fields):
-    return client.send("POST", path, form(data, **fields), HEADERS | (headers or {}))
+def ask(client, data, path=TRANSCRIBE, headers=None, **fields):
+    return client.send("POST", path, form(data, **fields), FORM | (headers or {}))
 
 
 def lines(found):
@@ -249,7 +230,7 @@ def test_a_client_that_leaves(client, place):
     body = form(LONG, **({"stream": "true"} if place == "stream" else {}))
     with socket.create_connection(("127.0.0.1", client.port)) as connection:
         connection.sendall(b"POST %b HTTP/1.1\r\nhost: a\r\ncontent-type: multipart/form-data; boundary=cut\r\n"
-                           b"content-length: %d\r\n\r\n" % (PATH.encode(), len(body)))
+                           b"content-length: %d\r\n\r\n" % (TRANSCRIBE.encode(), len(body)))
         connection.sendall(body[:9999] if place == "body" else body)
         if place == "stream":
             assert connection.recv(9).startswith(b"HTTP")

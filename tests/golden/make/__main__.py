@@ -34,7 +34,7 @@ WRITERS = {
     "gguf_architectures": "files",
     "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models",
     "heads": "models", "heads_answers": "pipelines", "embedders": "models", "sparse": "models", "modules": "models",
-    "late": "models",
+    "late": "models", "zero_shot": "models",
     "bge_m3": "models", "calibration": "calibration", "chat_templates": "chat",
 }
 """The writers, and the environment that each runs in."""

@@ -1,0 +1,57 @@
+"""`Spelling`: how a head of letters reads a recording, and how the letters of its tokens make a text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..base.errors import WeightsError, listed, shown
+from .config_checks import is_unicode
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """What the tokens of a model of connectionist temporal classification (CTC) stand for."""
+
+    tokens: tuple[str, ...]
+    """The text of each output of the head, by its number: a letter as a rule."""
+    blank: int
+    """The output that stands for no letter; it also separates two equal letters."""
+    delimiter: str | None = "|"
+    """The token between two words; None for a model without one."""
+    space: str = " "
+    """What a text has in its place."""
+    lower_case: bool = False
+    """Whether texts are in lower case."""
+    cleans_spaces: bool = False
+    """Whether spaces before some marks are left out, as `clean_up_tokenization_spaces` of transformers does it."""
+    scales: bool = True
+    """Whether the samples of a window are scaled to mean 0 and variance 1."""
+
+    def __post_init__(self) -> None:
+        """Raise `WeightsError`, with everything that is wrong, for a spelling that cannot be."""
+        problems = []
+        if not isinstance(self.tokens, tuple) or not self.tokens or not all(map(is_unicode, self.tokens)):
+            problems.append(f"tokens must be a tuple of texts, not {shown(self.tokens)}")
+        elif type(self.blank) is not int or not 0 <= self.blank < len(self.tokens):
+            problems.append(f"blank must be from 0 to {len(self.tokens) - 1}, not {shown(self.blank)}")
+        problems += [f"{name} must be a text, not {shown(value)}" for name, value in
+                     (("delimiter", "" if self.delimiter is None else self.delimiter), ("space", self.space))
+                     if not is_unicode(value)]
+        problems += [f"{name} must be true or false, not {shown(getattr(self, name))}"
+                     for name in ("lower_case", "cleans_spaces", "scales") if type(getattr(self, name)) is not bool]
+        if problems:
+            raise WeightsError("impossible spelling: " + "; ".join(problems))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dictionary that `from_json` turns back into an equal spelling."""
+        return asdict(self) | {"tokens": list(self.tokens)}
+
+    @classmethod
+    def from_json(cls, values: Any) -> Spelling:
+        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
+        if not isinstance(values, dict) or values.keys() != cls.__dataclass_fields__.keys():
+            raise WeightsError(f"a spelling must have {', '.join(cls.__dataclass_fields__)}, not "
+                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
+        tokens = values["tokens"]
+        return cls(**values | {"tokens": tuple(tokens) if isinstance(tokens, list) else tokens})

@@ -1,0 +1,229 @@
+"""What a model of letters (CTC) does with recordings: cut them into windows, compute these, and spell the letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..backends import check_layout, check_portable, get_backend
+from ..base.errors import InputError, UnsupportedError, WeightsError, located, shown
+from ..base.progress import growing_progress
+from ..base.stop import NEVER, Stop
+from ..encoding.packing import pack
+from ..model.head import HeadLinear
+from ..model.run_config import RunOptions
+from ..model.spelling import Spelling
+from ..queues.model_queue import ModelQueue
+from ..queues.work import Pieces, Work
+from ..weights.model import Model
+from ..weights.waveform import Waveform
+from .audio_files import recording_samples
+from .letters import letters_of, text_of, transcript_of
+from .samples import RATE
+from .sources import is_source, name_of
+from .tokens import TASKS
+
+SECONDS = 30
+"""The longest window."""
+OVERLAP = 5
+"""The seconds that a window reads at each end where another window has the letters."""
+_VARIANCE_EPS = 1e-7
+"""What transformers' feature extractor adds to the variance of samples."""
+_WHISPERS = "Whisper's models have it"
+
+
+class LetterModel:
+    """An encoder of recordings with a head of letters on a backend, and its queue."""
+
+    def __init__(self, model: Model, options: RunOptions):
+        """Check a model, and prepare it. Raises `UnsupportedError` for options that only a decoder has."""
+        from ..files.reading import release_pages
+
+        model = model.checked()
+        encoder = model.encoder
+        assert encoder is not None
+        head = next(head for head in encoder.heads if head.config.task == "transcribe")
+        steps = head.config.steps
+        if not isinstance(encoder.stem, Waveform) or head.config.spelling is None or len(steps) != 1 or not isinstance(
+                steps[0], HeadLinear):
+            raise WeightsError("a model with a head of letters must have an input layer of the kind waveform, one map "
+                               "and a spelling; load its folder again")
+        if options.cache is not None or options.max_rows != RunOptions.max_rows:
+            name = "max_rows" if options.cache is None else "cache"
+            raise UnsupportedError(f"{name} is an option of the decoder of a model, and this model has none; leave it "
+                                   f"out. {_WHISPERS}")
+        self.stem, self.spelling = encoder.stem, head.config.spelling
+        self._map, self._bias = head.weights[f"{steps[0].name}.weight"], head.weights.get(f"{steps[0].name}.bias")
+        chosen = get_backend(options.backend)
+        portable = check_portable(chosen, options.bits)
+        check_layout(chosen, encoder.layout, decodes=False, portable=portable)
+        run = options.config(encoder.precision_for(options.precision))
+        longest = self.stem.tokens(SECONDS * RATE)
+        if run.max_tokens < longest:
+            raise InputError(f"max_batch_tokens must be at least {longest:,}, the tokens of a window of {SECONDS} s of "
+                             f"this model, not {run.max_tokens:,}")
+        self.config, self.configs, self.text = encoder.config, [encoder.config], None
+        self.generation, self.calibrations = model.generation, encoder.calibrations
+        self.backend, self.threads, self.precision, self.bits = chosen.name, run.threads, run.precision, run.bits
+        self.max_batch_tokens = run.max_tokens
+        self._ops = chosen.ops(run.threads, portable)
+        self._plan = chosen.prepare(encoder.config, encoder.weights, run)
+        release_pages(encoder.weights.values())
+        # One window has enough tokens for the kernels, and more at a time take more memory. The rows of NumPy's
+        # products have other bits in other batches.
+        self.queue = ModelQueue(longest, mixes=chosen.name != "reference")
+
+    def tokenizer(self, text: None) -> NoReturn:
+        """Raise `UnsupportedError`: such a model has a list of letters."""
+        raise UnsupportedError("this model writes letters, and has no tokenizer")
+
+    def work(self, windows: list[np.ndarray]) -> Work:
+        """Return the work whose rows are the numbers of the best outputs of each token of windows of samples."""
+        return Work(self._compute, [self.stem.tokens(len(window)) for window in windows], windows)
+
+    def _compute(self, pieces: Pieces, stop: Stop) -> list[np.ndarray]:
+        """Return the number of the output with the largest score for each token of each window."""
+        windows = [work.data[number] for work, numbers in pieces for number in numbers]
+        rows = [self.stem.embed(self._scaled(window), self._ops, stop) for window in windows]
+        batch, _ = pack(self.config, inputs_embeds=rows)
+        scores = self._ops.linear(self._plan.forward(batch, stop), self._map, self._bias, activation=None,
+                                  residual=None)
+        return np.split(scores.argmax(axis=1), np.cumsum([len(row) for row in rows])[:-1])
+
+    def _scaled(self, samples: np.ndarray) -> np.ndarray:
+        """Return samples as the model reads them: float32 of mean 0 and variance 1, if it was trained so."""
+        if not self.spelling.scales:
+            return samples.astype(np.float32)
+        wide = samples.astype(np.float64)
+        wide -= wide.mean()
+        return (wide / np.sqrt((wide * wide).mean() + _VARIANCE_EPS)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """What a call of `transcribe` wants of each recording."""
+
+    timestamps: bool
+    by_word: bool
+    stop: Stop = NEVER
+
+
+@dataclass
+class _Heard:
+    """A recording of a batch: its windows, and the outputs of their tokens that count."""
+
+    number: int
+    seconds: float
+    windows: list[tuple[np.ndarray, int, int]]
+    """The samples of each, and how many at its start and its end belong to other windows."""
+    best: dict[int, np.ndarray] = field(default_factory=dict)
+    """By the number of the window."""
+
+
+class LetterTranscription:
+    """A model of letters that transcribes recordings. It has the methods of `Transcription`."""
+
+    languages: tuple[str, ...] = ()
+    no_languages = "this model writes the language that it was trained on, so it detects no language"
+
+    def __init__(self, model: LetterModel):
+        self._model, self._stem = model, model.stem
+
+    def wanted(self, language: Any, task: Any, timestamps: bool | str, settings: Mapping[str, Any]) -> Spelled:
+        """Return what a call wants; raises an error for an argument that only models such as Whisper have."""
+        if task not in TASKS:
+            raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
+        if language is not None or task != TASKS[0]:
+            given = f"language={shown(language)}" if language is not None else f"task={shown(task)}"
+            raise UnsupportedError(f"{given} has no effect on a model of letters (CTC), which writes the language that "
+                                   f"it was trained on; leave it out. {_WHISPERS}")
+        if settings:
+            raise UnsupportedError(f"{next(iter(settings))} is a setting of models that generate tokens, and this "
+                                   f"model takes the best letter of each token (CTC); leave it out. {_WHISPERS}")
+        return Spelled(bool(timestamps), timestamps == "word")
+
+    def results(self, items: list[Any], wanted: Spelled, max_seconds: float, bar: bool | None) -> Iterator[Any]:
+        """Yield the result of each recording as soon as those before it are there, too."""
+        with growing_progress(bar, "Audio", " s") as (advance, expect):
+            expect(round(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE))
+            done = 0.0
+            for batch in self._batches(items, max_seconds, wanted.stop):
+                expect(round(sum(one.seconds for one in batch if is_source(items[one.number]))))
+                for one in self._computed(batch, wanted.stop):
+                    before, done = done, done + one.seconds
+                    advance(round(done) - round(before))
+                    yield self._result(one, wanted)
+
+    def _batches(self, items: list[Any], max_seconds: float, stop: Stop) -> Iterator[list[_Heard]]:
+        """Read recordings, and yield as many together as fill the batches of the model.
+
+        If one cannot be read, those before it come first, then the error.
+        """
+        batch: list[_Heard] = []
+        tokens, wrong = 0, None
+        for number, item in enumerate(items):
+            stop.check()
+            try:
+                samples = recording_samples(item, max_seconds, stop)
+                with located(name_of(item) if is_source(item) else f"recording {number}"):
+                    batch.append(self._heard(number, samples))
+            except (InputError, UnsupportedError, WeightsError) as error:
+                wrong = error
+                break
+            tokens += self._stem.tokens(len(samples))
+            if tokens >= self._model.max_batch_tokens:
+                yield batch
+                batch, tokens = [], 0
+        if batch:
+            yield batch
+        if wrong is not None:
+            raise wrong
+
+    def _heard(self, number: int, samples: np.ndarray) -> _Heard:
+        """Return a recording with its windows; raises `InputError` for one that is shorter than a token."""
+        if not self._stem.tokens(len(samples)):
+            raise InputError(f"it has {len(samples)} samples at 16 kHz, and the model reads at least "
+                             f"{self._stem.reach}, {self._stem.reach / RATE:g} s; leave it out")
+        return _Heard(number, len(samples) / RATE, [*self._windows(samples)])
+
+    def _windows(self, samples: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
+        """Yield the windows of a recording, as the pipeline of transformers cuts it with chunk_length_s=30."""
+        step = self._stem.step
+        longest, overlap = (round(seconds * RATE / step) * step for seconds in (SECONDS, OVERLAP))
+        start, count = 0, len(samples)
+        while start == 0 or count - start > overlap:
+            is_last = start + longest >= count
+            yield samples[start : start + longest], overlap if start else 0, 0 if is_last else overlap
+            if is_last:
+                return
+            start += longest - 2 * overlap
+
+    def _computed(self, batch: list[_Heard], stop: Stop) -> Iterator[_Heard]:
+        """Compute the windows of some recordings; yield each in order, as soon as those before it are there, too."""
+        places = [(one, i) for one in batch for i in range(len(one.windows))]
+        work = self._model.work([one.windows[i][0] for one, i in places])
+        following = 0
+        for numbers, rows in self._model.queue.rows(work, stop):
+            for number, row in zip(numbers, rows, strict=True):
+                one, i = places[number]
+                one.best[i] = self._counted(row, *one.windows[i])
+            while following < len(batch) and len(batch[following].best) == len(batch[following].windows):
+                yield batch[following]
+                following += 1
+
+    def _counted(self, best: np.ndarray, samples: np.ndarray, left: int, right: int) -> np.ndarray:
+        """Return the outputs of the tokens of a window that no other window has, as the pipeline rounds them."""
+        tokens = round(len(samples) / self._stem.step)
+        before, after = (round(part / len(samples) * tokens) for part in (left, right))
+        return best[before : tokens - after]
+
+    def _result(self, one: _Heard, wanted: Spelled) -> Any:
+        """Return the text or the `Transcript` of a recording."""
+        spelling: Spelling = self._model.spelling
+        letters = letters_of(np.concatenate([one.best[i] for i in range(len(one.windows))]), spelling)
+        if not wanted.timestamps:
+            return text_of(letters, spelling)
+        return transcript_of(letters, spelling, self._stem.step / RATE, wanted.by_word)
