@@ -91,6 +91,8 @@ class Family:
     """What the names of the classes begin with, of a family from the time before config.json had a model_type."""
     own_keys: tuple[str, ...] = ()
     """Keys that transformers always writes for a family whose tensors have the names of an older family's."""
+    read_images: Callable[[Values], Part] | None = None
+    """Describes the image encoder of a folder whose `read_encoder` is that of its texts; None for other families."""
 
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

@@ -101,7 +101,8 @@ class Engine(VectorMethods, SimilarityMethods):
         memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
             the engine is safe if somebody changes or shortens the file.
         task: the adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
-            jina-embeddings-v3; None for the weights without an adapter.
+            jina-embeddings-v3; None for the weights without an adapter. "image" for the image encoder of a folder of
+            CLIP, and None for its text encoder.
         revision: of a name, its branch, tag or commit; None for the main branch.
 
         Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for a model that generates or needs

@@ -51,6 +51,8 @@ from .source import ALONE, Source
 from .spelling import gives_letters, with_spelling, without_letters
 from .static import is_static, read_sparse_static, read_static
 
+IMAGE = "image"
+"""The task of `load_model` that reads the image encoder of a folder with encoders of texts and of images."""
 SETFIT = "model_head.pkl"
 """The classifier in a folder of SetFit, which is a pickle of scikit-learn."""
 _EXPORT = """SetFit's classifier is a pickle of scikit-learn, which could run any code, so the engine reads none. \
@@ -87,6 +89,8 @@ class _Home:
     translates: bool = False
     unread: tuple[str, ...] = ()
     """The names of tensors that the family leaves out."""
+    has_images: bool = False
+    """Whether the folder has an image encoder beside this one, which the task `IMAGE` reads."""
     linear: np.ndarray | None = None
     """The map of the vectors of tokens in a folder of Stanford's ColBERT."""
 
@@ -196,10 +200,12 @@ class FolderSource(Source):
         home = known[place]
         text = self._text(modules, home)
         heads = self._heads(modules, home, text)
+        after = home.dense + read_modules(modules.after, name=SENTENCE, memory=self._memory)
         if text is None:
-            return replace(home.encoder, heads=heads)
+            of_images = isinstance(home.encoder.stem, Patches)
+            return replace(home.encoder, heads=heads, modules=after if of_images else ())
         return replace(home.encoder, text=text, heads=heads,
-                       modules=home.dense + read_modules(modules.after, name=SENTENCE, memory=self._memory),
+                       modules=after,
                        token_modules=self._token_modules(modules, home))
 
     def _read_table(self, modules: Modules, task: str | None) -> _Home:
@@ -213,8 +219,11 @@ class FolderSource(Source):
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
             raise self._refuse_language_model(family, values)
+        read = family.read_encoder
+        if task == IMAGE and family.read_images is not None:
+            read, task = family.read_images, None
         with home.within(CONFIG):
-            part = family.read_encoder(values)
+            part = read(values)
         check_code(modules, part.config)
         own = {LINEAR: LINEAR} if modules.colbert is not None and modules.colbert.is_stanford else {}
         names: dict[str, str | None] = {}       # of all tensors, by those in the files; None for what is left out
@@ -233,7 +242,7 @@ class FolderSource(Source):
             if isinstance(encoder.stem, Patches):
                 encoder = replace(encoder, images=read_image_settings(home, str(values["model_type"])))
             return _Home(encoder, part=part, values=values, heads=heads, dense=dense,
-                         translates=family.translates, linear=linear,
+                         translates=family.translates, has_images=family.read_images is not None, linear=linear,
                          unread=tuple(tensor for tensor, name in names.items() if name is None))
 
     def _refuse_language_model(self, family: Family, values: Values) -> Exception:
@@ -251,6 +260,8 @@ class FolderSource(Source):
             return None
         if home.part is None:       # a table
             return None if home.encoder.text is None else with_settings(home.encoder.text, modules)
+        if isinstance(home.encoder.stem, Patches):      # the folder's tokenizer is that of its other encoder
+            return None
         text = read_text(modules, home.part.config, translates=home.translates)
         if text is not None and not isinstance(modules, Pooled) and home.part.text is not None:     # no module says how
             with modules.home.within():
@@ -266,7 +277,7 @@ class FolderSource(Source):
                 heads = with_tokens(read_heads(home.part.names.heads, values, config, home.heads), text, folder)
             warn_of_head(folder, home.values, tasks_of(heads), (*home.unread, *home.heads))
             heads = with_spelling(heads, folder) if self._spells else without_letters(heads)
-            warn_of_images(folder, home.unread)
+            warn_of_images(folder, home.unread, task=IMAGE if home.has_images else "")
             if text is not None and not isinstance(modules, Late | Splade):     # which are no BGE-M3
                 heads += read_bge_m3(folder, text, config.vocab_size, self._memory)
         if stated := sparse_settings(modules):

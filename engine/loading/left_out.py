@@ -64,8 +64,12 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
                     "forward give the vectors of the encoder", place, name, listed(left_out))
 
 
-def warn_of_images(place: object, unread: Iterable[str]) -> None:
-    """Warn of tensors that read images, where the text of a model alone runs; unread: the tensors that are left out."""
+def warn_of_images(place: object, unread: Iterable[str], task: str = "") -> None:
+    """Warn of tensors that read images, where the text of a model alone runs; unread: the tensors that are left out.
+
+    task: that of `Engine.load` which reads them, if there is one.
+    """
     if left_out := [tensor for tensor in unread if _OF_IMAGES.match(tensor)]:
         LOG.warning("%s: the model reads texts and images, and the engine runs its text alone: %s tensors of images "
-                    "are left out, %s", place, f"{len(left_out):,}", listed(left_out))
+                    "are left out, %s%s", place, f"{len(left_out):,}", listed(left_out),
+                    f"; task={task!r} of Engine.load reads these, and not the texts" if task else "")

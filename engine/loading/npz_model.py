@@ -54,7 +54,7 @@ are older if they cannot."""
 ADVICE = "see docs/npz.md for what an .npz of weights holds"
 """The end of a message about a wrong `.npz`."""
 _PARTS = ("encoder", "decoder")
-_OF_PART = {"model", "text", "stem", "images", "packed"}
+_OF_PART = {"model", "text", "stem", "images", "dense", "packed"}
 """The description of an encoder or a decoder in the file."""
 _DENSE, _TOKEN_MODULES = "dense", "token_modules"
 """The entries of the text configuration that list modules, and what the names of their arrays begin with."""
@@ -158,14 +158,19 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
         arrays["tokenizer"] = np.frombuffer(part.text.tokenizer_json, np.uint8)
         part.check_modules(source)
         for entry, modules in ((_DENSE, part.modules), (_TOKEN_MODULES, part.token_modules)):
-            document["text"] |= {entry: [module_document(module) for module in modules]} if modules else {}
-            arrays |= {f"{entry}.{i}.{name}": array for i, module in enumerate(modules)
-                       for name, array in module.arrays.items()}
+            entries, module_arrays = _entry_of_modules(entry, modules)
+            document["text"] |= entries
+            arrays |= module_arrays
     if part.stem is not None:
         document["stem"] = stem_document(part.stem)
         arrays |= {f"stem.{name}": array for name, array in stem_arrays(part.stem).items()}
     if part.images is not None:
         document["images"] = part.images.to_json()
+    if part.text is None and part.modules:
+        part.check_modules(source)
+        entries, module_arrays = _entry_of_modules(_DENSE, part.modules)
+        document |= entries
+        arrays |= module_arrays
     if heads := check_heads(part.heads, part.config, source):
         document["heads"] = [head.config.to_json() for head in heads]
         arrays |= {f"{_HEADS}{head.config.task}.{name}": array for head in heads
@@ -175,10 +180,20 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
     return document, arrays | weights
 
 
+def _entry_of_modules(entry: str, modules: tuple[Module, ...]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the entry that lists modules, or none, and their arrays by name."""
+    if not modules:
+        return {}, {}
+    arrays = {f"{entry}.{i}.{name}": array for i, module in enumerate(modules)
+              for name, array in module.arrays.items()}
+    return {entry: [module_document(module) for module in modules]}, arrays
+
+
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
-    if encoder.images is not None or any(head.config.rows in WIDE_ROWS for head in encoder.heads) or (
-            isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1):
+    several = isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1
+    of_images = encoder.images is not None or (encoder.text is None and encoder.modules)
+    if of_images or several or any(head.config.rows in WIDE_ROWS for head in encoder.heads):
         return OF_IMAGES
     if _has_blocks(encoder):
         return IN_BLOCKS
@@ -294,7 +309,7 @@ def _arrays_of_parts(document: Mapping[str, Any], arrays: dict[str, np.ndarray])
     return by_part
 
 
-def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Transformer:
+def _transformer_of(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Transformer:
     """Return the encoder or the decoder from the result of `_contents_of`; raises `FormatError`."""
     config = ModelConfig.from_json(document["model"])
     text = None
@@ -306,6 +321,8 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
         tokenizer = _text_bytes("tokenizer", arrays.pop("tokenizer"), MAX_TOKENIZER)
         modules, token_modules = (_take_modules(document["text"], entry, arrays) for entry in (_DENSE, _TOKEN_MODULES))
         text = TextConfig.from_json(document["text"], tokenizer)
+    elif _DENSE in document:        # of an image encoder
+        modules = _take_modules(document, _DENSE, arrays)
     stem = read_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
     images = ImageConfig.from_json(document["images"]) if "images" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None

@@ -95,6 +95,7 @@ class Transformer:
     def check_modules(self, source: str) -> None:
         """Raise `WeightsError` unless the modules fit the encoder and each other."""
         if self.text is None:
+            check_modules(self.modules, self.config.hidden_size, SENTENCE, source)      # those of an image encoder
             return
         width = check_modules(self.token_modules, self.config.hidden_size, TOKENS, source)
         check_modules(self.modules, len(self.text.pooling) * width, SENTENCE, source)

@@ -172,6 +172,12 @@ CLIP = Case(
     },
     cuda="Attend with window")
 
+CLIP_IMAGES = Case(
+    "clip", "CLIP's images",
+    types=("clip_vision_model",),
+    left_out=["text_model.embeddings.position_embedding.weight", "text_projection.weight", "logit_scale",
+              "vision_model.embeddings.position_ids"])
+
 DEBERTA = Case(
     "deberta", "DeBERTa v1, v2 and v3, mDeBERTa, mxbai-rerank, GLiNER's encoders",
     types=("deberta", "deberta-v2"),
@@ -807,6 +813,9 @@ _PATCHES = {"embeddings.cls_token": (1, 1, 8), "embeddings.position_embeddings":
 _SCALES = {f"encoder.layer.{layer}.layer_scale{i}.lambda1": (8,)
            for layer in range(CONFIGS["dinov2"]["num_hidden_layers"]) for i in (1, 2)}
 STEMS: dict[str, Mapping[str, tuple[int, ...]]] = {
+    "clip_vision_model": {
+        "embeddings.class_embedding": (8,), "embeddings.position_embedding.weight": (5, 8),
+        "embeddings.patch_embedding.weight": (8, 3, 2, 2)},
     "dinov2": _PATCHES | _SCALES, "vit": _PATCHES,
     "deit": _PATCHES | {"embeddings.distillation_token": (1, 1, 8), "embeddings.position_embeddings": (1, 6, 8)},
     "dinov2_with_registers": _PATCHES | {

@@ -15,7 +15,8 @@ from ..tools.encoders import convert_encoder, engine_of, load_encoder
 from ..tools.golden_models import GOLDEN, cosine, load
 from ..tools.running import COMPILED
 
-IMAGES = ("vit_own", "vit_new", "vit_unbiased", "deit_own", "dinov2_own", "dinov2_giant", "dinov2_registers")
+IMAGES = ("vit_own", "vit_new", "vit_unbiased", "deit_own", "dinov2_own", "dinov2_giant", "dinov2_registers",
+          "clip_vision")
 FRAMES = ("whisper_own", "whisper_model", "whisper_relu")
 MODELS = IMAGES + FRAMES
 

@@ -45,6 +45,17 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                          CROPPED),
 }
 """The class, the config and the processor of each model."""
+VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "image_size": 24, "patch_size": 8}
+TEXT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "vocab_size": 120, "eos_token_id": 119, "max_position_embeddings": 40}
+TOWERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "clip": ("CLIPModel", {"vision_config": VISION, "text_config": TEXT, "projection_dim": 20},
+             PROCESSORS["clip"] | {"size": 27, "crop_size": 24}),
+    "clip_projected": ("CLIPVisionModelWithProjection", VISION | {"projection_dim": 12, "hidden_act": "gelu"},
+                       PROCESSORS["clip"] | {"size": 27, "crop_size": 24}),
+}
+"""The class, the config and the processor of each model that compares images with texts."""
 
 
 def opened(source: Any) -> Image.Image:
@@ -130,10 +141,33 @@ def write_model(name: str) -> None:
     print(f"{name}: {', '.join(one['labels'][0]['label'] for one in expected.values())}")
 
 
+def write_tower(name: str) -> None:
+    """Write the folder of a model that compares images with texts, and the vectors of images."""
+    kind, options, values = TOWERS[name]
+    classes = getattr(hf, kind)
+    model = classes(classes.config_class(**options))
+    random_numbers(model)
+    folder = IMAGES / name
+    model.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    whole = classes.from_pretrained(folder, attn_implementation="eager").double().eval()
+    processor, images = processor_of(values), make_images()
+    expected = {}
+    for image in SHOWN:
+        batch = torch.from_numpy(pixels(processor, images[image])).double()[None]
+        with torch.inference_mode():
+            found = whole.get_image_features(batch).pooler_output if name == "clip" else whole(batch).image_embeds
+        expected[image] = {"vector": found[0].tolist()}
+    (folder / "expected.json").write_text(json.dumps(expected) + "\n", encoding="utf-8")
+    print(f"{name}: vectors of {len(expected['rgb.png']['vector'])} numbers")
+
+
 if __name__ == "__main__":
     one_quiet_thread()
-    for wanted in sys.argv[1:] or ["pixels", *MODELS]:
+    for wanted in sys.argv[1:] or ["pixels", *MODELS, *TOWERS]:
         if wanted == "pixels":
             write_pixels()
+        elif wanted in TOWERS:
+            write_tower(wanted)
         else:
             write_model(wanted)
