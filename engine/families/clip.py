@@ -53,10 +53,11 @@ IMAGE_NAMES = Names(
         "pre_layrnorm.weight": "embeddings.norm.weight", "pre_layrnorm.bias": "embeddings.norm.bias",
         "post_layernorm.weight": "final_norm.weight", "post_layernorm.bias": "final_norm.bias",
         "visual_projection.weight": "dense.0.weight",
+        "logit_scale": "contrast.scale",
     },
     layers="encoder.layers.",
     layer=NAMES.layer,
-    left_out=("text_model.", "text_projection.", "logit_scale", "embeddings.position_ids"),
+    left_out=("text_model.", "text_projection.", "embeddings.position_ids"),
 )
 
 QUICK_GELU = {"quick_gelu": "silu"}
@@ -143,31 +144,41 @@ def _pool_at_end(config: Values, text: TextConfig, _settings: Values) -> TextCon
 def read_images(values: Values) -> Part:
     """Return the image encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     own = text_values(values, "vision")
-    refuse_variants(own)
-    config = ModelConfig(
-        family="clip",
-        **sizes(own, ffn=3072),
-        position_table=False,
-        norm_eps=number(own, "layer_norm_eps", 1e-5),
-        norm_place="pre",
-        activation=activation(own, "hidden_act", "quick_gelu", ACTIVATIONS | QUICK_GELU),
-    )
+    config = image_tower("clip", own, act="quick_gelu", eps=1e-5, embedding_norm=True)
     folded = own.get("hidden_act", "quick_gelu") == "quick_gelu"
     return Part(config, IMAGE_NAMES, lambda config, weights: (config, _fold_quick_gelu(weights) if folded else weights),
-                stem=partial(_read_stem, own))
+                stem=partial(read_patches, own, patch=32, first=1))
 
 
-def _read_stem(values: Values, arrays: Weights) -> Stem:
-    """Return the map of the patches, which has no bias, with the positions; raises `WeightsError` for other sizes."""
+def image_tower(family: str, values: Values, act: str, eps: float, *, embedding_norm: bool) -> ModelConfig:
+    """Return the image encoder of CLIP or SigLIP; act, eps: the defaults of two keys."""
+    refuse_variants(values)
+    known = ACTIVATIONS | (QUICK_GELU if act == "quick_gelu" else {})
+    return ModelConfig(
+        family=family,
+        **sizes(values, ffn=3072),
+        embedding_norm=embedding_norm,
+        position_table=False,
+        norm_eps=number(values, "layer_norm_eps", eps),
+        norm_place="pre",
+        activation=activation(values, "hidden_act", act, known),
+    )
+
+
+def read_patches(values: Values, arrays: Weights, *, patch: int, first: int) -> Stem:
+    """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's.
+
+    patch: the default of patch_size. first: the number of class tokens, 1 or 0.
+    """
     tables = dict(arrays)
     if "first" in tables:       # [D] in files
         tables["first"] = tables["first"].reshape(1, -1)
-    if "weight" in tables:
-        tables["bias"] = np.zeros(tables["weight"].shape[:1], np.float32)
+    if "weight" in tables:      # CLIP's has no bias
+        tables.setdefault("bias", np.zeros(tables["weight"].shape[:1], np.float32))
     stem = make_stem({"kind": "patches", "resize": "none"}, tables)
     assert isinstance(stem, Patches)
-    patch, channels = integer(values, "patch_size", 32), integer(values, "num_channels", 3)
-    check_patches(stem, patch, channels, 1, integer(values, "image_size", 224))
+    check_patches(stem, integer(values, "patch_size", patch), integer(values, "num_channels", 3), first,
+                  integer(values, "image_size", 224))
     return stem
 
 

@@ -15,6 +15,7 @@ becomes pixels), heads of two rows, or two first tokens.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from copy import deepcopy
@@ -35,6 +36,7 @@ from ..model.image_config import ImageConfig
 from ..model.precision import FORMATS, STORED
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
+from ..weights.attention_pooling import make_pooling
 from ..weights.calibration import Calibration
 from ..weights.head import Head, check_heads
 from ..weights.input_layers import Frames, Patches, read_stem, stem_arrays, stem_document
@@ -45,6 +47,7 @@ from ..weights.parameters import check, expected_shapes, matrices, packed_arrays
 from .other_libraries import NEMO, OF_NEMO
 from .source import Source
 
+LOG = logging.getLogger("engine")
 FORMAT = "encoder-engine"
 ENCODER, GENERATOR, HEADED, IN_BLOCKS, OF_IMAGES = 2, 3, 4, 5, 6
 """The newest version of a file with an encoder alone, the version of a file with a model that generates, that of an
@@ -54,7 +57,7 @@ are older if they cannot."""
 ADVICE = "see docs/npz.md for what an .npz of weights holds"
 """The end of a message about a wrong `.npz`."""
 _PARTS = ("encoder", "decoder")
-_OF_PART = {"model", "text", "stem", "images", "dense", "packed"}
+_OF_PART = {"model", "text", "stem", "images", "pooling", "dense", "packed"}
 """The description of an encoder or a decoder in the file."""
 _DENSE, _TOKEN_MODULES = "dense", "token_modules"
 """The entries of the text configuration that list modules, and what the names of their arrays begin with."""
@@ -146,6 +149,9 @@ def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndar
 def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of an encoder or a decoder for the file, and its arrays; raises the errors of `save`."""
     check(part.config, part.weights, source, layout=part.layout)
+    if part.has_images:
+        LOG.warning("%s: the file gets the encoder of texts; engine convert --task image, or load_model(..., "
+                    'task="image"), writes that of images', source)
     names = expected_shapes(part.config, part.weights)
     weights = {name: part.weights[name] for name in names if name in part.weights}
     document: dict[str, Any] = {"model": part.config.to_json()}
@@ -166,6 +172,9 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
         arrays |= {f"stem.{name}": array for name, array in stem_arrays(part.stem).items()}
     if part.images is not None:
         document["images"] = part.images.to_json()
+    if part.pooling is not None:
+        document["pooling"] = part.pooling.document()
+        arrays |= {f"pooling.{name}": array for name, array in part.pooling.arrays.items()}
     if part.text is None and part.modules:
         part.check_modules(source)
         entries, module_arrays = _entry_of_modules(_DENSE, part.modules)
@@ -192,7 +201,7 @@ def _entry_of_modules(entry: str, modules: tuple[Module, ...]) -> tuple[dict[str
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
     several = isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1
-    of_images = encoder.images is not None or (encoder.text is None and encoder.modules)
+    of_images = encoder.images is not None or encoder.pooling is not None or (encoder.text is None and encoder.modules)
     if of_images or several or any(head.config.rows in WIDE_ROWS for head in encoder.heads):
         return OF_IMAGES
     if _has_blocks(encoder):
@@ -325,11 +334,13 @@ def _transformer_of(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
         modules = _take_modules(document, _DENSE, arrays)
     stem = read_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
     images = ImageConfig.from_json(document["images"]) if "images" in document else None
+    pooling = make_pooling(document["pooling"], take_arrays(arrays, "pooling.")) if "pooling" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)
     calibrations = _take_calibrations(arrays)
     return Transformer(config, arrays, text=text, modules=modules, token_modules=token_modules, stem=stem,
-                       images=images, layout=layout, heads=heads, calibrations=calibrations).with_wide_vectors()
+                       images=images, pooling=pooling, layout=layout, heads=heads,
+                       calibrations=calibrations).with_wide_vectors()
 
 
 def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Model:

@@ -175,7 +175,13 @@ CLIP = Case(
 CLIP_IMAGES = Case(
     "clip", "CLIP's images",
     types=("clip_vision_model",),
-    left_out=["text_model.embeddings.position_embedding.weight", "text_projection.weight", "logit_scale",
+    left_out=["text_model.embeddings.position_embedding.weight", "text_projection.weight",
+              "vision_model.embeddings.position_ids"])
+
+SIGLIP_IMAGES = Case(
+    "siglip", "SigLIP's images",
+    types=("siglip_vision_model",),
+    left_out=["text_model.embeddings.position_embedding.weight", "text_model.head.weight",
               "vision_model.embeddings.position_ids"])
 
 DEBERTA = Case(
@@ -813,6 +819,13 @@ _PATCHES = {"embeddings.cls_token": (1, 1, 8), "embeddings.position_embeddings":
 _SCALES = {f"encoder.layer.{layer}.layer_scale{i}.lambda1": (8,)
            for layer in range(CONFIGS["dinov2"]["num_hidden_layers"]) for i in (1, 2)}
 STEMS: dict[str, Mapping[str, tuple[int, ...]]] = {
+    "siglip_vision_model": {
+        "embeddings.position_embedding.weight": (4, 8), "embeddings.patch_embedding.weight": (8, 3, 2, 2),
+        "embeddings.patch_embedding.bias": (8,), "head.probe": (1, 1, 8), "head.attention.in_proj_weight": (24, 8),
+        "head.attention.in_proj_bias": (24,), "head.attention.out_proj.weight": (8, 8),
+        "head.attention.out_proj.bias": (8,), "head.layernorm.weight": (8,), "head.layernorm.bias": (8,),
+        "head.mlp.fc1.weight": (6, 8), "head.mlp.fc1.bias": (6,), "head.mlp.fc2.weight": (8, 6),
+        "head.mlp.fc2.bias": (8,)},
     "clip_vision_model": {
         "embeddings.class_embedding": (8,), "embeddings.position_embedding.weight": (5, 8),
         "embeddings.patch_embedding.weight": (8, 3, 2, 2)},

@@ -37,6 +37,7 @@ MODELS = (
     Seen("dinov2_giant", sizes=((18, 18), (12, 9), (15, 22), (33, 33))),
     Seen("dinov2_registers", sizes=((20, 20), (12, 12), (8, 31), (44, 36), (4, 4))),
     Seen("clip_vision", sizes=((12, 12),) * 2),
+    Seen("siglip_vision", sizes=((12, 12),) * 2),
     Seen("whisper_own", sizes=((130,), (128,), (34,), (2,))),
     Seen("whisper_model", sizes=((40,), (38,), (4,))),
     Seen("whisper_relu", sizes=((66,), (2,))),
@@ -69,7 +70,7 @@ def run(whole: Any, given: np.ndarray) -> np.ndarray:
         if given.ndim == 3:
             base = getattr(whole, "vit", getattr(whole, "deit", whole))
             hidden = base(batch).last_hidden_state
-            if hasattr(base, "post_layernorm"):     # of CLIP, which norms the rows that it reads
+            if hasattr(base, "pre_layrnorm"):     # of CLIP, which norms the rows that it reads
                 hidden = base.post_layernorm(hidden)
         else:
             encoder = whole.get_encoder() if hasattr(whole, "get_encoder") else whole.encoder
