@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..images import Images
 from ..model.image_config import ImageConfig
 from ..queues.work import Pieces
 from ..text.tokenizer import Tokens, gathered
+from ..weights.attention_pooling import AttentionPooling
 from ..weights.input_layers import Patches
 from .packing import pack_embeds
 from .vector_encoder import Packed, VectorEncoder
@@ -27,11 +29,27 @@ class ImageEncoder(VectorEncoder):
     Several threads may use it at once. The arguments of its methods have been checked.
     """
 
-    def __init__(self, *args: Any, stem: Patches, images: ImageConfig | None, threads: int, **options: Any):
+    def __init__(self, *args: Any, stem: Patches, images: ImageConfig | None, threads: int,
+                 head: AttentionPooling | None, **options: Any):
         """args, options: of `VectorEncoder`. stem: makes the input of the first layer from pixels. images: how an image
-        becomes pixels; None if the files of the model do not say it."""
+        becomes pixels; None if the files of the model do not say it. head: gives the vector of an image; None for the
+        class token."""
         super().__init__(*args, pooling=POOLING, **options)
-        self._stem, self._images, self._threads = stem, images, threads
+        self._stem, self._images, self._threads, self._head = stem, images, threads, head
+        if head is not None:
+            self._pooling_plan = None
+
+    def pooled(self, vectors: np.ndarray, cu_seqlens: np.ndarray, skip: int | np.ndarray) -> np.ndarray:
+        """Return one vector for each image [B, D], of the vectors of its tokens [N, D]."""
+        if self._head is None:
+            return super().pooled(vectors, cu_seqlens, skip)
+        assert self._ops is not None
+        return np.stack([self._head(vectors[first:last], self._ops) for first, last in pairwise(cu_seqlens.tolist())])
+
+    @property
+    def settings(self) -> ImageConfig | None:
+        """How an image becomes pixels; None if the files of the model do not say it."""
+        return self._images
 
     def tokens(self, images: Images, stop: Stop = NEVER) -> Tokens:
         """Return what the first layer reads of images, the first of three steps of `Engine.encode`.

@@ -1,7 +1,8 @@
-"""The text encoder of CLIP (Radford et al. 2021, arXiv 2103.00020): causal, pre-norm, and a map of its vectors.
+"""The text and image encoders of CLIP (Radford et al. 2021, arXiv 2103.00020): pre-norm, and a map of their vectors.
 
-`encode` gives the text embeddings of transformers: the vector of the first token <|endoftext|>, times text_projection
-if the folder has it, not scaled to unit length. Weights of the image encoder are left out.
+`encode` gives the embeddings of transformers, not scaled to unit length. That of a text is the vector of the first
+token <|endoftext|>, times text_projection if the folder has it; that of an image is the vector of the class token,
+times visual_projection. A folder of both gives its text encoder, or with the task "image" its image encoder.
 
 quick_gelu(x) = x * sigmoid(1.702 x) is silu(1.702 x) / 1.702, so that the factors are folded into the weights.
 """
@@ -19,6 +20,7 @@ from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.bfloat16 import widened
+from ..weights.input_layers import Patches, Stem, check_patches, make_stem
 from .fields import ACTIVATIONS, activation, integer, number, padding_id, refuse_variants, sizes
 from .names import Names
 from .parts import Family, Part, Values, Weights
@@ -43,25 +45,42 @@ NAMES = Names(
     left_out=("vision_model.", "visual_projection.", "logit_scale", "logit_bias", "embeddings.position_ids"),
 )
 
+IMAGE_NAMES = Names(
+    prefix="vision_model.",
+    embeddings={
+        "embeddings.class_embedding": "stem.first", "embeddings.patch_embedding.weight": "stem.weight",
+        "embeddings.position_embedding.weight": "stem.positions",
+        "pre_layrnorm.weight": "embeddings.norm.weight", "pre_layrnorm.bias": "embeddings.norm.bias",
+        "post_layernorm.weight": "final_norm.weight", "post_layernorm.bias": "final_norm.bias",
+        "visual_projection.weight": "dense.0.weight",
+        "logit_scale": "contrast.scale",
+    },
+    layers="encoder.layers.",
+    layer=NAMES.layer,
+    left_out=("text_model.", "text_projection.", "embeddings.position_ids"),
+)
+
 QUICK_GELU = {"quick_gelu": "silu"}
 """The activation that computes quick_gelu once `text_part` has changed the weights."""
 
 
-def text_values(values: Values) -> Values:
+def text_values(values: Values, tower: str = "text") -> Values:
     """Return the keys of the text encoder, which lie in text_config where config.json describes both encoders.
 
-    Raises `WeightsError` where the older key text_config_dict says otherwise.
+    tower: "vision" for the keys of the image encoder in their place. Raises `WeightsError` where the older key
+    text_config_dict says otherwise.
     """
-    inner = values.get("text_config")
-    if inner is None and str(values.get("model_type")).endswith("text_model"):
+    name = f"{tower}_config"
+    inner = values.get(name)
+    if inner is None and str(values.get("model_type")).endswith(f"{tower}_model"):
         return values
-    older = values.get("text_config_dict")
+    older = values.get(f"{name}_dict")
     inner = {} if inner is None else inner
     if not isinstance(inner, dict) or not isinstance(older, dict | None):
-        raise WeightsError(f"text_config must be an object, not {shown(inner)}, and text_config_dict an object or null")
+        raise WeightsError(f"{name} must be an object, not {shown(inner)}, and {name}_dict an object or null")
     for key, value in (older or {}).items():
         if inner.get(key, value) != value:
-            raise WeightsError(f"text_config and text_config_dict disagree on {shown(key)}; remove the wrong one")
+            raise WeightsError(f"{name} and {name}_dict disagree on {shown(key)}; remove the wrong one")
     return inner | (older or {})
 
 
@@ -122,4 +141,46 @@ def _pool_at_end(config: Values, text: TextConfig, _settings: Values) -> TextCon
     return replace(text, pooling=("lasttoken",), end_id=words - 1 if end == 2 else end)
 
 
-FAMILIES = {"clip": Family(read_encoder), "clip_text_model": Family(read_encoder)}
+def read_images(values: Values) -> Part:
+    """Return the image encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    own = text_values(values, "vision")
+    config = image_tower("clip", own, act="quick_gelu", eps=1e-5, embedding_norm=True)
+    folded = own.get("hidden_act", "quick_gelu") == "quick_gelu"
+    return Part(config, IMAGE_NAMES, lambda config, weights: (config, _fold_quick_gelu(weights) if folded else weights),
+                stem=partial(read_patches, own, patch=32, first=1))
+
+
+def image_tower(family: str, values: Values, act: str, eps: float, *, embedding_norm: bool) -> ModelConfig:
+    """Return the image encoder of CLIP or SigLIP; act, eps: the defaults of two keys."""
+    refuse_variants(values)
+    known = ACTIVATIONS | (QUICK_GELU if act == "quick_gelu" else {})
+    return ModelConfig(
+        family=family,
+        **sizes(values, ffn=3072),
+        embedding_norm=embedding_norm,
+        position_table=False,
+        norm_eps=number(values, "layer_norm_eps", eps),
+        norm_place="pre",
+        activation=activation(values, "hidden_act", act, known),
+    )
+
+
+def read_patches(values: Values, arrays: Weights, *, patch: int, first: int) -> Stem:
+    """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's.
+
+    patch: the default of patch_size. first: the number of class tokens, 1 or 0.
+    """
+    tables = dict(arrays)
+    if "first" in tables:       # [D] in files
+        tables["first"] = tables["first"].reshape(1, -1)
+    if "weight" in tables:      # CLIP's has no bias
+        tables.setdefault("bias", np.zeros(tables["weight"].shape[:1], np.float32))
+    stem = make_stem({"kind": "patches", "resize": "none"}, tables)
+    assert isinstance(stem, Patches)
+    check_patches(stem, integer(values, "patch_size", patch), integer(values, "num_channels", 3), first,
+                  integer(values, "image_size", 224))
+    return stem
+
+
+FAMILIES = {"clip": Family(read_encoder, read_images=read_images), "clip_text_model": Family(read_encoder),
+            "clip_vision_model": Family(read_images)}

@@ -12,6 +12,7 @@ import numpy as np
 from ..base.errors import WeightsError
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
+from ..weights.attention_pooling import AttentionPooling
 from ..weights.input_layers import Stem
 from .names import Names
 
@@ -35,6 +36,8 @@ class Part:
     have canonical names, except joined tensors, which are split afterwards."""
     stem: Callable[[Weights], Stem] | None = None
     """Makes the input layer for images or audio from arrays, by its fields; None for a part that reads token ids."""
+    pooling: Callable[[Weights], AttentionPooling] | None = None
+    """Makes what gives an image its vector from arrays; None where the vector is that of the class token."""
     adapters: Callable[[Weights, str | None], Weights] | None = None
     """Merges the adapter of a task into the weights, before `finish`; None for a model without adapters."""
     text: Callable[[TextConfig, Values], TextConfig] | None = None
@@ -91,6 +94,8 @@ class Family:
     """What the names of the classes begin with, of a family from the time before config.json had a model_type."""
     own_keys: tuple[str, ...] = ()
     """Keys that transformers always writes for a family whose tensors have the names of an older family's."""
+    read_images: Callable[[Values], Part] | None = None
+    """Describes the image encoder of a folder whose `read_encoder` is that of its texts; None for other families."""
 
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

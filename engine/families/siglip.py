@@ -1,22 +1,29 @@
-"""The text encoder of SigLIP (Zhai et al. 2023, arXiv 2303.15343) and SigLIP 2: a pre-norm encoder, and a map.
+"""The encoders of SigLIP (Zhai et al. 2023, arXiv 2303.15343) and SigLIP 2: of texts, with a map, and of images.
 
 `encode` gives the text embeddings of transformers: each text is filled with the padding token up to the length limit,
-64 tokens, and the model reads all of them; the vector of the last one goes through the map `head`.
+64 tokens, and the model reads all of them; the vector of the last one goes through the map `head`. The vector of an
+image is that of its head: attention from a learned query, and a feed-forward network. Images of SigLIP 2 in their own
+shape (NaFlex, `siglip2`) are left out.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..base.errors import UnsupportedError, shown
+import numpy as np
+
+from ..base.errors import UnsupportedError, WeightsError, shown
 from ..files.reading import naming, parse_object
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
-from .clip import text_part, text_tower, text_values
-from .fields import padding_id
-from .parts import Family, Part, Values
+from ..weights.attention_pooling import AttentionPooling, make_pooling
+from .clip import NAMES, image_tower, read_patches, text_part, text_tower, text_values
+from .fields import boolean, padding_id
+from .names import Names
+from .parts import Family, Part, Values, Weights
 
 
 def read_config(values: Values) -> ModelConfig:
@@ -55,4 +62,51 @@ def _padding(text: TextConfig, values: Values, settings: Values) -> int:
     return padding_id(text_values(values), 1)
 
 
-FAMILIES = dict.fromkeys(("siglip", "siglip2", "siglip2_text_model", "siglip_text_model"), Family(read_encoder))
+IMAGE_NAMES = Names(
+    prefix="vision_model.",
+    embeddings={
+        "embeddings.patch_embedding.weight": "stem.weight", "embeddings.patch_embedding.bias": "stem.bias",
+        "embeddings.position_embedding.weight": "stem.positions",
+        "post_layernorm.weight": "final_norm.weight", "post_layernorm.bias": "final_norm.bias",
+        "head.probe": "pooling.query",
+        "head.attention.in_proj_weight": "pooling.joined", "head.attention.in_proj_bias": "pooling.joined_bias",
+        "head.attention.out_proj.weight": "pooling.output", "head.attention.out_proj.bias": "pooling.output_bias",
+        "head.layernorm.weight": "pooling.norm", "head.layernorm.bias": "pooling.norm_bias",
+        "head.mlp.fc1.weight": "pooling.up", "head.mlp.fc1.bias": "pooling.up_bias",
+        "head.mlp.fc2.weight": "pooling.down", "head.mlp.fc2.bias": "pooling.down_bias",
+        "logit_scale": "contrast.scale", "logit_bias": "contrast.bias",
+    },
+    layers="encoder.layers.",
+    layer=NAMES.layer,
+    left_out=("text_model.", "embeddings.position_ids"),
+)
+
+
+def read_images(values: Values) -> Part:
+    """Return the image encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    own = text_values(values, "vision")
+    if boolean(own, "vision_use_head", True) is not True:
+        raise UnsupportedError("vision_use_head = false is not supported; only true is")
+    config = image_tower("siglip", own, act="gelu_pytorch_tanh", eps=1e-6, embedding_norm=False)
+    return Part(config, IMAGE_NAMES, stem=partial(read_patches, own, patch=16, first=0),
+                pooling=partial(_read_pooling, config))
+
+
+def _read_pooling(config: ModelConfig, arrays: Weights) -> AttentionPooling:
+    """Return the head; the query times the map of the keys is one map, whose bias is the same for all tokens."""
+    own, D, H = dict(arrays), config.hidden_size, config.num_heads
+    shapes = {"query": (1, 1, D), "joined": (3 * D, D), "joined_bias": (3 * D,)}
+    for name, shape in shapes.items():
+        if name not in own or own[name].shape != shape:
+            raise WeightsError(f"the head of a SigLIP image encoder must have head.probe [1, 1, {D}], and an in_proj "
+                               f"of {3 * D} rows of {D} numbers with a bias")
+    query, joined, bias = (own.pop(name).astype(np.float64) for name in shapes)
+    asked = (joined[:D] @ query.reshape(D) + bias[:D]).reshape(H, -1) / math.sqrt(D // H)
+    scores = np.einsum("hd,hdk->hk", asked, joined[D : 2 * D].reshape(H, D // H, D))
+    own |= {"scores": scores, "value": joined[2 * D :], "value_bias": bias[2 * D :]}
+    return make_pooling({"eps": config.norm_eps, "activation": config.activation},
+                        {name: array.astype(np.float32) for name, array in own.items()})
+
+
+FAMILIES = dict.fromkeys(("siglip2", "siglip2_text_model", "siglip_text_model"), Family(read_encoder)) | {
+    "siglip": Family(read_encoder, read_images=read_images), "siglip_vision_model": Family(read_images)}

@@ -16,7 +16,7 @@ import numpy as np
 from ..base.errors import UnsupportedError, WeightsError
 from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from ..weights.bfloat16 import widened
-from ..weights.input_layers import Patches, Stem, make_stem
+from ..weights.input_layers import Patches, Stem, check_patches, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
 from .heads import CLASSIFIER, HeadNames, Layer, named
 from .names import JOINED_GATE, Names
@@ -136,14 +136,8 @@ def _read_stem(values: Values, arrays: Weights) -> Stem:
     stem = make_stem({"kind": "patches", "resize": RESIZES[str(values["model_type"])]}, tables)
     patch, channels = integer(values, "patch_size", 16), integer(values, "num_channels", 3)
     tokens = 2 if values["model_type"] == "deit" else 1
-    count = tokens + (integer(values, "image_size", 224) // max(1, patch)) ** 2
     assert isinstance(stem, Patches)
-    if stem.first_count != tokens:
-        raise WeightsError(f"a {values['model_type']} model has {tokens} tokens with positions before its patches, and "
-                           f"the weights have {stem.first_count}")
-    if stem.weight.shape[1:] != (channels, patch, patch) or len(stem.positions) != count:
-        raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions, "
-                           f"not {list(stem.weight.shape[1:])} with {len(stem.positions)}")
+    check_patches(stem, patch, channels, tokens, integer(values, "image_size", 224))
     return stem
 
 

@@ -101,7 +101,8 @@ class Engine(VectorMethods, SimilarityMethods):
         memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
             the engine is safe if somebody changes or shortens the file.
         task: the adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
-            jina-embeddings-v3; None for the weights without an adapter.
+            jina-embeddings-v3; None for the weights without an adapter. "image" for the image encoder alone of a
+            folder of CLIP or SigLIP, which has one for texts, too.
         revision: of a name, its branch, tag or commit; None for the main branch.
 
         Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for a model that generates or needs
@@ -128,14 +129,19 @@ class Engine(VectorMethods, SimilarityMethods):
         engine.address = address, commit = source.address
         engine._reload = partial(cls.load, address, **options, precision=precision, memory=memory, task=task,
                                  revision=commit)
+        if engine._has_images:
+            engine._load_images = partial(cls.load, address, **options, precision=precision, memory=memory,
+                                          task="image", revision=commit)
         engine._read_model = partial(load_model, address, kind="encode", memory=memory, task=task, revision=commit)
         return engine
 
     def close(self) -> None:
         """Free the weights and the plans, also those of all `routes`: see `Loaded.close`."""
-        routes = [] if self._closed else list(self._routes.values())
+        others = [] if self._closed else list(self._routes.values())
+        if "_image_engine" in vars(self):
+            others.append(vars(self)["_image_engine"])
         super().close()
-        for engine in routes:
+        for engine in others:
             engine.close()
 
     def to_model(self) -> Model:

@@ -54,6 +54,8 @@ class EngineBase(Loaded):
     """The engines of all tasks."""
     _needs_task: bool
     """Whether there is no default task."""
+    _load_images: Callable[[], EngineBase] | None = None
+    """Loads the encoder of images of the same folder; None for a model in memory."""
     _reading: ReadingPlan | None = None
     """What gives the vectors that the heads read where these are a decoder's."""
 
@@ -66,7 +68,7 @@ class EngineBase(Loaded):
         check_layout(backend, encoder.layout, decodes=False, portable=run.portable)
         self.config, self._configs = encoder.config, [encoder.config]
         self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
-        self._images = encoder.images
+        self._images, self._image_head, self._has_images = encoder.images, encoder.pooling, encoder.has_images
         self._calibrations = {one.task: one for one in encoder.calibrations}
         self._modules, self._token_modules = encoder.modules, encoder.token_modules
         self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
@@ -166,7 +168,7 @@ class EngineBase(Loaded):
     @property
     def reads_images(self) -> bool:
         """Whether `encode` and `classify` take images; a model that reads texts, too, takes both."""
-        return isinstance(self._stem, Patches)
+        return isinstance(self._stem, Patches) or (self._has_images and self._load_images is not None)
 
     @property
     def image_encoder(self) -> ImageEncoder:
@@ -174,7 +176,15 @@ class EngineBase(Loaded):
 
         Raises `UnsupportedError` for a model that reads no images.
         """
+        if not isinstance(self._stem, Patches) and self.reads_images:
+            return self._image_engine.image_encoder
         return self._image_encoder
+
+    @lazy
+    def _image_engine(self) -> EngineBase:
+        """The engine of the images of a folder that has an encoder of each, which is loaded for the first image."""
+        assert self._load_images is not None
+        return self._load_images()
 
     def _ops(self, part: str) -> Ops:
         """Return the single operations of the backend, which compute a part of the model."""
@@ -207,7 +217,7 @@ class EngineBase(Loaded):
         if not isinstance(self._stem, Patches):
             raise UnsupportedError("this model reads no images")
         return ImageEncoder(self.config, self._plan, self.max_batch_tokens, stem=self._stem, images=self._images,
-                            threads=self.threads, modules=self._modules, queue=self._queue,
+                            head=self._image_head, threads=self.threads, modules=self._modules, queue=self._queue,
                             ops=self._ops("the layers before the first layer of this model"))
 
     @lazy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,7 +32,7 @@ from .colbert import LINEAR, stanford_modules
 from .generation_settings import GENERATION, settings_of
 from .head_tokens import with_tokens
 from .image_settings import read_image_settings
-from .left_out import drop_extra, warn_of_head, warn_of_images
+from .left_out import drop_extra, is_of_images, warn_of_head, warn_of_images
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
 from .module_list import MODULES, Late, Modules, Pooled, SparseStatic, Splade, Static
@@ -51,6 +52,10 @@ from .source import ALONE, Source
 from .spelling import gives_letters, with_spelling, without_letters
 from .static import is_static, read_sparse_static, read_static
 
+GREATEST_CONTRAST = 100
+"""The largest absolute value of logit_scale, the logarithm of a factor, and of logit_bias; 4.6 and -16 are usual."""
+IMAGE = "image"
+"""The task of `load_model` that reads the image encoder of a folder with encoders of texts and of images."""
 SETFIT = "model_head.pkl"
 """The classifier in a folder of SetFit, which is a pickle of scikit-learn."""
 _EXPORT = """SetFit's classifier is a pickle of scikit-learn, which could run any code, so the engine reads none. \
@@ -87,6 +92,8 @@ class _Home:
     translates: bool = False
     unread: tuple[str, ...] = ()
     """The names of tensors that the family leaves out."""
+    has_images: bool = False
+    """Whether the folder has an image encoder beside this one, which the task `IMAGE` reads."""
     linear: np.ndarray | None = None
     """The map of the vectors of tokens in a folder of Stanford's ColBERT."""
 
@@ -196,10 +203,12 @@ class FolderSource(Source):
         home = known[place]
         text = self._text(modules, home)
         heads = self._heads(modules, home, text)
+        after = home.dense + read_modules(modules.after, name=SENTENCE, memory=self._memory)
         if text is None:
-            return replace(home.encoder, heads=heads)
-        return replace(home.encoder, text=text, heads=heads,
-                       modules=home.dense + read_modules(modules.after, name=SENTENCE, memory=self._memory),
+            of_images = isinstance(home.encoder.stem, Patches)
+            return replace(home.encoder, heads=heads, modules=after if of_images else ())
+        return replace(home.encoder, text=text, heads=heads, has_images=home.has_images,
+                       modules=after,
                        token_modules=self._token_modules(modules, home))
 
     def _read_table(self, modules: Modules, task: str | None) -> _Home:
@@ -213,8 +222,11 @@ class FolderSource(Source):
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
             raise self._refuse_language_model(family, values)
+        read = family.read_encoder
+        if task == IMAGE and family.read_images is not None:
+            read, task = family.read_images, None
         with home.within(CONFIG):
-            part = family.read_encoder(values)
+            part = read(values)
         check_code(modules, part.config)
         own = {LINEAR: LINEAR} if modules.colbert is not None and modules.colbert.is_stanford else {}
         names: dict[str, str | None] = {}       # of all tensors, by those in the files; None for what is left out
@@ -229,11 +241,17 @@ class FolderSource(Source):
             config, weights = part.take(_with_adapter(part, tensors, task))
             dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, names)
+            scale, bias = (weights.pop(f"contrast.{name}", None) for name in ("scale", "bias"))
             encoder = _transformer(part, config, weights)
             if isinstance(encoder.stem, Patches):
-                encoder = replace(encoder, images=read_image_settings(home, str(values["model_type"])))
+                settings = read_image_settings(home, str(values["model_type"]))
+                if settings is not None and scale is not None:
+                    settings = replace(settings, scale=math.exp(_number_of(scale)),
+                                       bias=None if bias is None else _number_of(bias))
+                encoder = replace(encoder, images=settings)
             return _Home(encoder, part=part, values=values, heads=heads, dense=dense,
                          translates=family.translates, linear=linear,
+                         has_images=family.read_images not in (None, read) and any(map(is_of_images, names)),
                          unread=tuple(tensor for tensor, name in names.items() if name is None))
 
     def _refuse_language_model(self, family: Family, values: Values) -> Exception:
@@ -251,6 +269,8 @@ class FolderSource(Source):
             return None
         if home.part is None:       # a table
             return None if home.encoder.text is None else with_settings(home.encoder.text, modules)
+        if isinstance(home.encoder.stem, Patches):      # the folder's tokenizer is that of its other encoder
+            return None
         text = read_text(modules, home.part.config, translates=home.translates)
         if text is not None and not isinstance(modules, Pooled) and home.part.text is not None:     # no module says how
             with modules.home.within():
@@ -266,7 +286,8 @@ class FolderSource(Source):
                 heads = with_tokens(read_heads(home.part.names.heads, values, config, home.heads), text, folder)
             warn_of_head(folder, home.values, tasks_of(heads), (*home.unread, *home.heads))
             heads = with_spelling(heads, folder) if self._spells else without_letters(heads)
-            warn_of_images(folder, home.unread)
+            if not home.has_images:
+                warn_of_images(folder, home.unread)
             if text is not None and not isinstance(modules, Late | Splade):     # which are no BGE-M3
                 heads += read_bge_m3(folder, text, config.vocab_size, self._memory)
         if stated := sparse_settings(modules):
@@ -390,6 +411,15 @@ def _with_adapter(part: Part, weights: dict[str, np.ndarray], task: Any) -> dict
     return weights
 
 
+def _number_of(array: np.ndarray) -> float:
+    """Return the one number of an array; raises `WeightsError`."""
+    number = float(widened(array).reshape(-1)[0]) if array.size == 1 else math.nan
+    if not abs(number) <= GREATEST_CONTRAST:
+        raise WeightsError(f"logit_scale and logit_bias must be one number each, from -{GREATEST_CONTRAST} to "
+                           f"{GREATEST_CONTRAST}, not {shown(array)}")
+    return number
+
+
 def _take_own_dense(weights: dict[str, np.ndarray]) -> tuple[Dense, ...]:
     """Remove the map of the pooled vector that a family has among its weights, and return it."""
     if "dense.0.weight" not in weights:
@@ -423,7 +453,9 @@ def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray],
     """Return a part of a model from its renamed tensors, of which those called stem. make its input layer."""
     arrays = take_arrays(weights, "stem.")
     stem = part.stem and part.stem({name: widened(array) for name, array in arrays.items()})
-    return Transformer(config, weights, text, stem=stem).with_wide_vectors()
+    arrays = take_arrays(weights, "pooling.")
+    pooling = part.pooling and part.pooling({name: widened(array) for name, array in arrays.items()})
+    return Transformer(config, weights, text, stem=stem, pooling=pooling).with_wide_vectors()
 
 
 def _renamed(folder: object, arrays: Mapping[str, np.ndarray],

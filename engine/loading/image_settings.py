@@ -32,7 +32,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
 }
 """The settings of each image processor where a file does not state them, by the beginning of its class."""
 _OF_MODEL = {"vit": "ViT", "deit": "DeiT", "dinov2": "Bit", "dinov2_with_registers": "Bit", "clip": "CLIP",
-             "siglip": "Siglip"}
+             "clip_vision_model": "CLIP", "siglip": "Siglip", "siglip_vision_model": "Siglip"}
 """The processor of a model_type, for a file that names none."""
 _ENDS = ("ImageProcessorFast", "ImageProcessorPil", "ImageProcessor", "FeatureExtractor")
 

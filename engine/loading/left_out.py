@@ -64,8 +64,13 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
                     "forward give the vectors of the encoder", place, name, listed(left_out))
 
 
+def is_of_images(tensor: str) -> bool:
+    """Return whether a tensor of a model of texts and images reads images, by its name."""
+    return _OF_IMAGES.match(tensor) is not None
+
+
 def warn_of_images(place: object, unread: Iterable[str]) -> None:
     """Warn of tensors that read images, where the text of a model alone runs; unread: the tensors that are left out."""
-    if left_out := [tensor for tensor in unread if _OF_IMAGES.match(tensor)]:
+    if left_out := [*filter(is_of_images, unread)]:
         LOG.warning("%s: the model reads texts and images, and the engine runs its text alone: %s tensors of images "
                     "are left out, %s", place, f"{len(left_out):,}", listed(left_out))

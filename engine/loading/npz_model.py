@@ -15,6 +15,7 @@ becomes pixels), heads of two rows, or two first tokens.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from copy import deepcopy
@@ -35,6 +36,7 @@ from ..model.image_config import ImageConfig
 from ..model.precision import FORMATS, STORED
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
+from ..weights.attention_pooling import make_pooling
 from ..weights.calibration import Calibration
 from ..weights.head import Head, check_heads
 from ..weights.input_layers import Frames, Patches, read_stem, stem_arrays, stem_document
@@ -45,6 +47,7 @@ from ..weights.parameters import check, expected_shapes, matrices, packed_arrays
 from .other_libraries import NEMO, OF_NEMO
 from .source import Source
 
+LOG = logging.getLogger("engine")
 FORMAT = "encoder-engine"
 ENCODER, GENERATOR, HEADED, IN_BLOCKS, OF_IMAGES = 2, 3, 4, 5, 6
 """The newest version of a file with an encoder alone, the version of a file with a model that generates, that of an
@@ -54,7 +57,7 @@ are older if they cannot."""
 ADVICE = "see docs/npz.md for what an .npz of weights holds"
 """The end of a message about a wrong `.npz`."""
 _PARTS = ("encoder", "decoder")
-_OF_PART = {"model", "text", "stem", "images", "packed"}
+_OF_PART = {"model", "text", "stem", "images", "pooling", "dense", "packed"}
 """The description of an encoder or a decoder in the file."""
 _DENSE, _TOKEN_MODULES = "dense", "token_modules"
 """The entries of the text configuration that list modules, and what the names of their arrays begin with."""
@@ -146,6 +149,9 @@ def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndar
 def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of an encoder or a decoder for the file, and its arrays; raises the errors of `save`."""
     check(part.config, part.weights, source, layout=part.layout)
+    if part.has_images:
+        LOG.warning("%s: the file gets the encoder of texts; engine convert --task image, or load_model(..., "
+                    'task="image"), writes that of images', source)
     names = expected_shapes(part.config, part.weights)
     weights = {name: part.weights[name] for name in names if name in part.weights}
     document: dict[str, Any] = {"model": part.config.to_json()}
@@ -158,14 +164,22 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
         arrays["tokenizer"] = np.frombuffer(part.text.tokenizer_json, np.uint8)
         part.check_modules(source)
         for entry, modules in ((_DENSE, part.modules), (_TOKEN_MODULES, part.token_modules)):
-            document["text"] |= {entry: [module_document(module) for module in modules]} if modules else {}
-            arrays |= {f"{entry}.{i}.{name}": array for i, module in enumerate(modules)
-                       for name, array in module.arrays.items()}
+            entries, module_arrays = _entry_of_modules(entry, modules)
+            document["text"] |= entries
+            arrays |= module_arrays
     if part.stem is not None:
         document["stem"] = stem_document(part.stem)
         arrays |= {f"stem.{name}": array for name, array in stem_arrays(part.stem).items()}
     if part.images is not None:
         document["images"] = part.images.to_json()
+    if part.pooling is not None:
+        document["pooling"] = part.pooling.document()
+        arrays |= {f"pooling.{name}": array for name, array in part.pooling.arrays.items()}
+    if part.text is None and part.modules:
+        part.check_modules(source)
+        entries, module_arrays = _entry_of_modules(_DENSE, part.modules)
+        document |= entries
+        arrays |= module_arrays
     if heads := check_heads(part.heads, part.config, source):
         document["heads"] = [head.config.to_json() for head in heads]
         arrays |= {f"{_HEADS}{head.config.task}.{name}": array for head in heads
@@ -175,10 +189,20 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
     return document, arrays | weights
 
 
+def _entry_of_modules(entry: str, modules: tuple[Module, ...]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the entry that lists modules, or none, and their arrays by name."""
+    if not modules:
+        return {}, {}
+    arrays = {f"{entry}.{i}.{name}": array for i, module in enumerate(modules)
+              for name, array in module.arrays.items()}
+    return {entry: [module_document(module) for module in modules]}, arrays
+
+
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
-    if encoder.images is not None or any(head.config.rows in WIDE_ROWS for head in encoder.heads) or (
-            isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1):
+    several = isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1
+    of_images = encoder.images is not None or encoder.pooling is not None or (encoder.text is None and encoder.modules)
+    if of_images or several or any(head.config.rows in WIDE_ROWS for head in encoder.heads):
         return OF_IMAGES
     if _has_blocks(encoder):
         return IN_BLOCKS
@@ -294,7 +318,7 @@ def _arrays_of_parts(document: Mapping[str, Any], arrays: dict[str, np.ndarray])
     return by_part
 
 
-def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Transformer:
+def _transformer_of(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Transformer:
     """Return the encoder or the decoder from the result of `_contents_of`; raises `FormatError`."""
     config = ModelConfig.from_json(document["model"])
     text = None
@@ -306,13 +330,17 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
         tokenizer = _text_bytes("tokenizer", arrays.pop("tokenizer"), MAX_TOKENIZER)
         modules, token_modules = (_take_modules(document["text"], entry, arrays) for entry in (_DENSE, _TOKEN_MODULES))
         text = TextConfig.from_json(document["text"], tokenizer)
+    elif _DENSE in document:        # of an image encoder
+        modules = _take_modules(document, _DENSE, arrays)
     stem = read_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
     images = ImageConfig.from_json(document["images"]) if "images" in document else None
+    pooling = make_pooling(document["pooling"], take_arrays(arrays, "pooling.")) if "pooling" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)
     calibrations = _take_calibrations(arrays)
     return Transformer(config, arrays, text=text, modules=modules, token_modules=token_modules, stem=stem,
-                       images=images, layout=layout, heads=heads, calibrations=calibrations).with_wide_vectors()
+                       images=images, pooling=pooling, layout=layout, heads=heads,
+                       calibrations=calibrations).with_wide_vectors()
 
 
 def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Model:

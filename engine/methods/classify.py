@@ -21,7 +21,7 @@ from ..uncertainty.conformal import SCORES, check_coverage
 from .columns import column
 from .method import EncodingModel, Method, listed_sentences, listed_texts
 from .workload import Logits, Workload
-from .zero_shot import ZeroShotLabels
+from .zero_shot import ImageLabels, ZeroShotLabels
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,18 @@ class ClassifyOptions(Options):
 
 def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptions) -> Workload:
     """Return the work for texts or images."""
-    tokenize = (lambda images, stop: model.image_encoder.tokens(images, stop)) if isinstance(inputs, Images) else None
+    if isinstance(inputs, Images) and options.candidate_labels is not None:
+        return ImageLabels(model, inputs, options.candidate_labels, options.hypothesis_template, options.multi_label,
+                           options.top_k)
+    if isinstance(inputs, Images) and "classify" not in model.heads and model.text is not None:
+        raise UnsupportedError("this model has no labels of its own for images; give candidate_labels, such as "
+                               "['a cat', 'a dog']")
     runner = model.runner_of("classify")
+    tokenize = None
+    if isinstance(inputs, Images):
+        encoder = model.image_encoder
+        tokenize = lambda images, stop: encoder.tokens(images, stop)  # noqa: E731
     if options.candidate_labels is not None:
-        if isinstance(inputs, Images):
-            raise UnsupportedError("candidate_labels are for texts, and this model classifies images; without them, "
-                                   "classify chooses among the labels of the model")
         return ZeroShotLabels(runner, [*map(str, inputs)], options.candidate_labels, options.hypothesis_template,
                               options.multi_label, options.top_k)
     if options.coverage is None:

@@ -39,13 +39,9 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
 
 def _workload(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions) -> tuple[Workload, bool]:
     """Return the work of a call, and whether the caller gave one input alone."""
-    if method.prepare_images is not None:
-        alone = model.reads_images and model.text is None
+    if method.prepare_images is not None and model.reads_images:
+        alone = model.text is None
         if alone or begins_with_image(inputs):
-            if not model.reads_images:
-                raise UnsupportedError("this model reads texts and no images, and the first input is an image, "
-                                       f"{shown(inputs, 60)}; a text is a str")
-            method.needs(model)
             images, single = read_images(inputs, alone)
             return method.prepare_images(model, images, options), single
     method.needs(model)

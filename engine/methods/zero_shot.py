@@ -1,4 +1,4 @@
-"""The work of `Engine.classify` for labels of the caller: a sequence for each text with each label."""
+"""The work of `Engine.classify` for labels of the caller, which are compared with texts or with images."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import UnsupportedError
 from ..base.stop import NEVER, Stop
+from ..heads.classify import best_labels
 from ..heads.runner import HeadRunner
 from ..heads.zero_shot import entailment_of, hypotheses_of, zero_shot_labels
+from ..images import Images
 from ..text.sentences import slices
-from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
+from ..weights.modules import normalize, sigmoid, softmax
+from .method import EncodingModel
+from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits, sentence_vectors
+
+IMAGE_TEMPLATE = "This is a photo of {}."
+"""What stands for a label of an image by default, as in the pipeline of transformers."""
 
 
 class ZeroShotLabels(Workload):
@@ -53,3 +61,39 @@ class ZeroShotLabels(Workload):
             self.results[place] = zero_shot_labels(self._runner, np.stack(rows), self._labels, self._multi_label,
                                                    self._top_k)
         part.rows.clear()
+
+
+class ImageLabels(Workload):
+    """The labels of each image, by the cosines of its vector and those of sentences about the labels."""
+
+    def __init__(self, model: EncodingModel, images: Images, labels: Sequence[str], template: str | None,
+                 multi_label: bool, top_k: int | None):
+        """Raises `UnsupportedError` for a model that does not compare images with texts."""
+        encoder = model.image_encoder
+        settings = encoder.settings
+        if settings is None or settings.scale is None or model.text is None:
+            raise UnsupportedError("candidate_labels of images need a model that compares images with texts, such as "
+                                   "CLIP; without them, classify chooses among the labels of the model")
+        if multi_label:
+            raise UnsupportedError("multi_label is for texts; the model decides whether the scores of all labels of an "
+                                   "image add up to 1")
+        super().__init__(sentence_vectors(encoder), images, encoder.tokens,
+                         cost=Cost(sequence=NUMBER * encoder.whole_width + DICTIONARY * len(labels)))
+        self._texts, self._scale, self._bias = model.text_encoder, settings.scale, settings.bias
+        self._labels, self._top_k = labels, top_k
+        self._sentences = [(template or IMAGE_TEMPLATE).replace("{}", label) for label in labels]
+
+    def result(self) -> Any:
+        """Return the labels of all images; the sum of each cosine is added in one order, so that no bit depends on the
+        other images."""
+        about = np.zeros((len(self._sentences), self._texts.whole_width), np.float32)
+        for numbers, rows in sentence_vectors(self._texts).rows(self._texts.tokens(self._sentences)):
+            about[numbers] = np.asarray(rows)
+        sides = normalize(about.astype(np.float64))
+        found = []
+        for row in self.results:
+            logits = (sides * normalize(row.astype(np.float64))).sum(axis=1) * self._scale
+            scores = softmax(logits.astype(np.float32)) if self._bias is None else sigmoid(
+                (logits + self._bias).astype(np.float32))
+            found.append(best_labels(self._labels, scores.tolist(), self._top_k))
+        return found

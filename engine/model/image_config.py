@@ -39,6 +39,12 @@ class ImageConfig:
     whitens: bool = False
     """Whether the pixels of the one colour that a file calls transparent become white."""
 
+    scale: float | None = None
+    """What the cosine of a vector of an image and one of a text is multiplied by; None for a model of images alone."""
+    bias: float | None = None
+    """What is added, so that the logistic function gives each label its own probability; None for the softmax of all.
+    """
+
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a description that cannot be."""
         problems = [f"{name} must be None or two numbers from 1 to {MAX_SIDE:,}, not {shown(getattr(self, name))}"
@@ -53,8 +59,9 @@ class ImageConfig:
             problems.append("longest_edge needs a shortest_edge")
         if not isinstance(self.resample, str) or self.resample not in FILTERS:
             problems.append(f"resample must be one of {', '.join(FILTERS)}, not {shown(self.resample)}")
-        if not _is_number(self.factor):
-            problems.append(f"factor must be a number, not {shown(self.factor)}")
+        problems += [f"{name} must be a number{also}, not {shown(getattr(self, name))}"
+                     for name, also in (("factor", ""), ("scale", " or None"), ("bias", " or None"))
+                     if not (_is_number(getattr(self, name)) or (also and getattr(self, name) is None))]
         problems += [f"{name} must be three numbers, not {shown(getattr(self, name))}" for name in ("mean", "std")
                      if not (_is_tuple(getattr(self, name), 3) and all(map(_is_number, getattr(self, name))))]
         whitens: Any = self.whitens

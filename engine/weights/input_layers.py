@@ -184,6 +184,18 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Patches | Fram
     return Patches(**arrays, resize=resize)
 
 
+def check_patches(stem: Patches, patch: int, channels: int, first: int, image: int) -> None:
+    """Raise `WeightsError` unless patches have the sizes that a config.json states.
+
+    patch, channels: of a patch. first: the first tokens. image: the height and the width of an image.
+    """
+    count = first + (image // max(1, patch)) ** 2
+    if stem.weight.shape[1:] != (channels, patch, patch) or (stem.first_count, len(stem.positions)) != (first, count):
+        raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions and "
+                           f"{first} tokens before them, not {list(stem.weight.shape[1:])} with {len(stem.positions)} "
+                           f"and {stem.first_count}")
+
+
 def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray]:
     """Return the token vectors of several inputs: an array [B, T, D] for an array, and a list for a list.
 

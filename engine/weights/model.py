@@ -14,6 +14,7 @@ from ..model.head import WIDE_ROWS
 from ..model.image_config import ImageConfig
 from ..model.precision import FORMATS, LOADABLE, canonical_name, stored_format
 from ..model.text_config import TextConfig
+from .attention_pooling import AttentionPooling
 from .bfloat16 import widened
 from .calibration import Calibration, check_calibrations, outputs_of
 from .head import Head, check_heads, tasks_of
@@ -40,6 +41,10 @@ class Transformer:
     """The input layer, which turns images or audio into token vectors; None if the encoder reads texts."""
     images: ImageConfig | None = None
     """How an image becomes the pixels of the input layer; None if the files do not say it, or without such a layer."""
+    pooling: AttentionPooling | None = None
+    """What gives an image its vector; None where it is that of the class token, and for a model of texts."""
+    has_images: bool = False
+    """Whether the folder that this is read from has an encoder of images, too, which the task "image" reads."""
     layout: PackedFormat | None = None
     """The layout of linear maps that are packed for some CPUs (`engine.weights.packed`); None if they are not."""
     heads: tuple[Head, ...] = ()
@@ -87,6 +92,10 @@ class Transformer:
         if type(self.images) not in (ImageConfig, type(None)) or (
                 self.images is not None and not isinstance(self.stem, Patches)):
             raise WeightsError(f"{source}: images must be None, or an ImageConfig beside a stem that reads images")
+        if type(self.pooling) not in (AttentionPooling, type(None)):
+            raise WeightsError(f"{source}: pooling must be None or an AttentionPooling, not {shown(self.pooling)}")
+        if self.pooling is not None:
+            self.pooling.check(self.config.hidden_size, source)
         wide = [head.config.rows for head in self.heads if isinstance(head, Head) and head.config.rows in WIDE_ROWS]
         if wide and not (isinstance(self.stem, Patches) and (wide[0] != "first_two" or self.stem.first_count > 1)):
             raise WeightsError(f"{source}: a head of rows {wide[0]} needs a stem that reads images"
@@ -95,6 +104,7 @@ class Transformer:
     def check_modules(self, source: str) -> None:
         """Raise `WeightsError` unless the modules fit the encoder and each other."""
         if self.text is None:
+            check_modules(self.modules, self.config.hidden_size, SENTENCE, source)      # those of an image encoder
             return
         width = check_modules(self.token_modules, self.config.hidden_size, TOKENS, source)
         check_modules(self.modules, len(self.text.pooling) * width, SENTENCE, source)

@@ -172,6 +172,18 @@ CLIP = Case(
     },
     cuda="Attend with window")
 
+CLIP_IMAGES = Case(
+    "clip", "CLIP's images",
+    types=("clip_vision_model",),
+    left_out=["text_model.embeddings.position_embedding.weight", "text_projection.weight",
+              "vision_model.embeddings.position_ids"])
+
+SIGLIP_IMAGES = Case(
+    "siglip", "SigLIP's images",
+    types=("siglip_vision_model",),
+    left_out=["text_model.embeddings.position_embedding.weight", "text_model.head.weight",
+              "vision_model.embeddings.position_ids"])
+
 DEBERTA = Case(
     "deberta", "DeBERTa v1, v2 and v3, mDeBERTa, mxbai-rerank, GLiNER's encoders",
     types=("deberta", "deberta-v2"),
@@ -833,6 +845,16 @@ def _convolutions(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 STEMS: dict[str, Mapping[str, tuple[int, ...]]] = {
+    "siglip_vision_model": {
+        "embeddings.position_embedding.weight": (4, 8), "embeddings.patch_embedding.weight": (8, 3, 2, 2),
+        "embeddings.patch_embedding.bias": (8,), "head.probe": (1, 1, 8), "head.attention.in_proj_weight": (24, 8),
+        "head.attention.in_proj_bias": (24,), "head.attention.out_proj.weight": (8, 8),
+        "head.attention.out_proj.bias": (8,), "head.layernorm.weight": (8,), "head.layernorm.bias": (8,),
+        "head.mlp.fc1.weight": (6, 8), "head.mlp.fc1.bias": (6,), "head.mlp.fc2.weight": (8, 6),
+        "head.mlp.fc2.bias": (8,)},
+    "clip_vision_model": {
+        "embeddings.class_embedding": (8,), "embeddings.position_embedding.weight": (5, 8),
+        "embeddings.patch_embedding.weight": (8, 3, 2, 2)},
     "dinov2": _PATCHES | _SCALES, "vit": _PATCHES,
     "deit": _PATCHES | {"embeddings.distillation_token": (1, 1, 8), "embeddings.position_embeddings": (1, 6, 8)},
     "dinov2_with_registers": _PATCHES | {

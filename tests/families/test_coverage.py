@@ -46,7 +46,7 @@ COMPARED = {
     "static": ("heads/test_modules.py::test_static_models",), "routes": ("heads/test_modules.py::test_routes",),
     "late": ("heads/test_late.py::test_vectors_and_scores_of_sentence_transformers",),
     "sparse": ("heads/test_sparse.py::test_the_words_of_sentence_transformers",),
-    "images": ("images/test_classes.py::test_labels_and_vectors",),
+    "images": ("images/test_classes.py::test_labels_and_vectors", "images/test_towers.py::test_vectors"),
     "tokenizers": ("text/test_vocabularies.py::test_the_ids_of_transformers",
                    "text/test_language_tokenizers.py::test_the_ids_and_the_texts_of_transformers"),
 }
@@ -99,8 +99,9 @@ def form_of(reference: str) -> Form:
     if kind in ("encoders", "decoders", "images", "ctranslate2"):   # the last has converted folders of decoders/
         folder = {"encoders": ENCODERS, "images": IMAGES}.get(kind, DECODERS) / name
         values, tokenizer = json.loads((folder / "config.json").read_text()), folder / "tokenizer.json"
+        own = tokenizer.exists() and kind != "images"       # whose tokenizers stand in for others
         return Form(values["model_type"], *(values.get("architectures") or ()),
-                    tokenizers=(_vocabulary(tokenizer.read_bytes()),) if tokenizer.exists() else ())
+                    tokenizers=(_vocabulary(tokenizer.read_bytes()),) if own else ())
     head, own = name, ""
     if kind == "embedders":
         head = embedder_folders.EMBEDDERS[name].model

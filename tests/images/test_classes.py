@@ -160,3 +160,13 @@ def test_no_head_of_words_for_images():
     runner = Engine.load(IMAGES / "vit").runner_of("classify")
     with pytest.raises(UnsupportedError, match="this model reads images, and no texts"):
         runner.encoder.tokens(["a text"])
+
+
+def test_the_command_line_reads_an_image_or_a_list_of_paths(images, tmp_path, capsys):
+    for name in ("rgb.png", "grey.jpg"):
+        (tmp_path / name).write_bytes(images[name])
+    (tmp_path / "paths.txt").write_text(f"{tmp_path / 'rgb.png'}\n{tmp_path / 'grey.jpg'}\n", encoding="utf-8")
+    expected = Engine.load(IMAGES / "vit").classify([tmp_path / "rgb.png", tmp_path / "grey.jpg"])
+    for given, results in (("rgb.png", expected[:1]), ("paths.txt", expected)):
+        assert main(["classify", str(IMAGES / "vit"), str(tmp_path / given)]) == 0
+        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == results

@@ -44,7 +44,7 @@ def test_a_head_that_does_not_run_is_named(tmp_path, caplog, source, architectur
 @pytest.mark.parametrize(("source", "tensor"), [
     (DECODERS / "gemma3", "vision_tower.vision_model.x.weight"),
     (DECODERS / "gemma3", "model.multi_modal_projector.x.weight"),
-    (ENCODERS / "clip_own", "visual_projection.weight"), (ENCODERS / "siglip_own", "vision_model.x.weight"),
+    (ENCODERS / "siglip2_text", "vision_model.x.weight"),
 ])
 def test_images_of_a_model_whose_text_alone_runs_are_named(tmp_path, caplog, source, tensor):
     path = changed(tmp_path / "model", source, zeros(tensor))

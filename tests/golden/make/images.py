@@ -14,9 +14,11 @@ import io
 import json
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 import torch
 import transformers as hf
 from PIL import Image
@@ -45,6 +47,22 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                          CROPPED),
 }
 """The class, the config and the processor of each model."""
+VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "image_size": 24, "patch_size": 8}
+TEXT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "vocab_size": 120, "eos_token_id": 119, "max_position_embeddings": 40}
+TOWERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "clip": ("CLIPModel", {"vision_config": VISION, "text_config": TEXT, "projection_dim": 20},
+             PROCESSORS["clip"] | {"size": 27, "crop_size": 24}),
+    "siglip": ("SiglipModel", {"vision_config": VISION, "text_config": TEXT | {
+        "hidden_size": 32, "projection_size": 32, "pad_token_id": 1}},
+        PROCESSORS["siglip"] | {"size": {"height": 24, "width": 24}}),
+    "clip_projected": ("CLIPVisionModelWithProjection", VISION | {"projection_dim": 12, "hidden_act": "gelu"},
+                       PROCESSORS["clip"] | {"size": 27, "crop_size": 24}),
+}
+"""The class, the config and the processor of each model that compares images with texts."""
+WORDS = (17, 33, 64, 101)
+"""The labels of images, by the ids of their words, behind the words 9 and 10."""
 
 
 def opened(source: Any) -> Image.Image:
@@ -130,10 +148,56 @@ def write_model(name: str) -> None:
     print(f"{name}: {', '.join(one['labels'][0]['label'] for one in expected.values())}")
 
 
+def write_tokenizer(folder: Path) -> None:
+    """Write a tokenizer whose word <17> has the id 17, with the special tokens of CLIP."""
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"<{i}>": i for i in range(120)}, unk_token="<0>"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    words.add_special_tokens(["<1>", "<3>", "<119>"])
+    words.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<3> $A <119>", special_tokens=[("<3>", 3), ("<119>", 119)])
+    words.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 40, "pad_token": "<1>"}\n', encoding="utf-8")
+
+
+def write_tower(name: str) -> None:
+    """Write the folder of a model that compares images with texts, and the vectors of images."""
+    kind, options, values = TOWERS[name]
+    classes = getattr(hf, kind)
+    model = classes(classes.config_class(**options))
+    random_numbers(model)
+    folder = IMAGES / name
+    model.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    whole = classes.from_pretrained(folder, attn_implementation="eager").double().eval()
+    processor, images = processor_of(values), make_images()
+    expected: dict[str, Any] = {}
+    if name != "clip_projected":
+        write_tokenizer(folder)
+        filled = [1] * 35 if name == "siglip" else []
+        rows = [[3, 9, 10, word, 119, *filled] for word in WORDS]
+    for image in SHOWN:
+        batch = torch.from_numpy(pixels(processor, images[image])).double()[None]
+        with torch.inference_mode():
+            if name != "clip_projected":
+                logits = whole(input_ids=torch.tensor(rows), pixel_values=batch).logits_per_image[0]
+                scores = logits.sigmoid() if name == "siglip" else logits.softmax(-1)
+                found = whole.get_image_features(batch).pooler_output
+            else:
+                found = whole(batch).image_embeds
+        expected[image] = {"vector": found[0].tolist()}
+        if name != "clip_projected":
+            expected[image]["labels"] = [{"label": f"<{WORDS[i]}>", "score": scores[i].item()}
+                                         for i in scores.argsort(descending=True).tolist()]
+    (folder / "expected.json").write_text(json.dumps(expected) + "\n", encoding="utf-8")
+    print(f"{name}: vectors of {len(expected['rgb.png']['vector'])} numbers")
+
+
 if __name__ == "__main__":
     one_quiet_thread()
-    for wanted in sys.argv[1:] or ["pixels", *MODELS]:
+    for wanted in sys.argv[1:] or ["pixels", *MODELS, *TOWERS]:
         if wanted == "pixels":
             write_pixels()
+        elif wanted in TOWERS:
+            write_tower(wanted)
         else:
             write_model(wanted)

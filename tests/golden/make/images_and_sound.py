@@ -36,6 +36,8 @@ MODELS = (
     Seen("dinov2_own", sizes=((20, 20), (12, 12), (31, 9), (4, 4), (21, 22), (40, 40))),
     Seen("dinov2_giant", sizes=((18, 18), (12, 9), (15, 22), (33, 33))),
     Seen("dinov2_registers", sizes=((20, 20), (12, 12), (8, 31), (44, 36), (4, 4))),
+    Seen("clip_vision", sizes=((12, 12),) * 2),
+    Seen("siglip_vision", sizes=((12, 12),) * 2),
     Seen("whisper_own", sizes=((130,), (128,), (34,), (2,))),
     Seen("whisper_model", sizes=((40,), (38,), (4,))),
     Seen("whisper_relu", sizes=((66,), (2,))),
@@ -68,6 +70,8 @@ def run(whole: Any, given: np.ndarray) -> np.ndarray:
         if given.ndim == 3:
             base = getattr(whole, "vit", getattr(whole, "deit", whole))
             hidden = base(batch).last_hidden_state
+            if hasattr(base, "pre_layrnorm"):     # of CLIP, which norms the rows that it reads
+                hidden = base.post_layernorm(hidden)
         else:
             encoder = whole.get_encoder() if hasattr(whole, "get_encoder") else whole.encoder
             table, longest = encoder.embed_positions.weight, encoder.config.max_source_positions
@@ -91,8 +95,8 @@ def mistakes(whole: Any, given: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         yield "a frame later", run(whole, np.roll(given, 1, axis=1))
     parameters = dict(whole.named_parameters())
     for part in ("layer_scale1", "layer_scale2", "register_tokens", "cls_token", "distillation_token",
-                 "position_embeddings", "projection.bias", "embed_positions", "conv1.bias", "conv2.bias",
-                 "layernorm.bias"):
+                 "position_embeddings", "projection.bias", "pre_layrnorm.bias", "class_embedding", "embed_positions",
+                 "conv1.bias", "conv2.bias", "layernorm.bias"):
         chosen = {name: p for name, p in parameters.items() if part in name and "decoder" not in name}
         if not chosen:
             continue
