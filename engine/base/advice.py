@@ -34,7 +34,8 @@ AT_CALL = "give it to the call, and not to load"
 LOAD: Mapping[str, OtherName] = each({
     "max_tokens": OtherName("max_batch_tokens", earlier=True),
     # The path.
-    "model_path model_name model_name_or_path model_size_or_path pretrained_model_name_or_path repo_id": same("path"),
+    "model model_path model_name model_name_or_path model_size_or_path pretrained_model_name_or_path repo_id":
+        same("path"),
     "filename": instead("put it at the end of the name, as in org/name/model.gguf"),
     "cache_dir cache_folder download_root": instead(
         "the environment variable HF_HUB_CACHE says where models of the hub are kept"),
@@ -59,7 +60,7 @@ LOAD: Mapping[str, OtherName] = each({
     "load_in_4bit": same("precision", (True, "int4"), (False, None)),
     "quantization_config": instead('precision="int8" or "int4" quantizes the weights'),
     # The device.
-    "device device_map": instead(_CPU, "cpu", "auto"),
+    "device device_map": instead(_CPU, "cpu", "auto", -1),
     "device_index n_gpu_layers": instead(_CPU, 0),
     "device_ids": instead(_CPU),
     "devices": instead(_CPU, "cpu", ["cpu"]),
@@ -279,7 +280,8 @@ _TRANSCRIBE: Mapping[str, OtherName] = {
         "multilingual": nothing("each recording has one language", False),
         "chunk_length": nothing("windows have 30 s", 30),
         "chunk_length_s": nothing("windows have 30 s", 0, 30),
-        "stride_length_s": nothing("each window begins where the last segment of the window before it ends"),
+        "stride_length_s": nothing("each window of Whisper begins where the last segment of the window before it ends, "
+                                   "and those of other models overlap by 5 s at each end", 5),
         "verbose": instead("show_progress_bar=True shows a bar", False),
         "fp16": instead('precision="bfloat16" of load computes in 16 bits, where the CPU does', False),
     }),
@@ -364,8 +366,8 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "pool chunk_size": instead(_ALL_CPUS),
         "token_pooling": instead(LACKS)})},
     "classify": {**_PIPELINE, **each({
-        "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences images": same("texts"),
-        "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
+        "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences": same("texts"),
+        "images": same("texts"), "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
     "tag": {**_PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
             "offset_mapping": instead("the tokenizer gives the offsets"),
             "delimiter": instead("words are joined by spaces", " ")},
@@ -430,7 +432,9 @@ ATTRIBUTES: Mapping[str, str] = each({
     "embed_documents": "encode_document(texts) of an Engine does it",
     "query_embed encode_queries": _QUERIES,
     "passage_embed encode_corpus": _DOCUMENTS,
-    "transform fit_transform embed_text get_embeddings get_text_embedding create_embedding embed": _TEXTS_TO_VECTORS,
+    "transform fit_transform embed_text get_embeddings get_text_embedding create_embedding embed feature_extraction":
+        _TEXTS_TO_VECTORS,
+    "text_classification sentiment_analysis": "classify(texts) of an Engine does it",
     "zero_shot zero_shot_classification": "classify(texts, candidate_labels=[...]) of an Engine does it",
     "ner extract_entities token_classification": "tag(texts) of an Engine does it",
     "question_answering qa": "answer(question, context) of an Engine does it",
@@ -487,7 +491,9 @@ SET: Mapping[str, str] = each({
 """What to do in place of setting an attribute; for every other public one, load the model again."""
 
 MODULE: Mapping[str, str] = each({
-    "pipeline from_pretrained AutoModel AutoTokenizer AutoModelForCausalLM AutoConfig AutoModelForTokenClassification "
+    "pipeline": "engine.load(path) loads a model, and its methods do what pipelines do: classify, tag, fill_mask, "
+                "encode, generate, transcribe ...",
+    "from_pretrained AutoModel AutoTokenizer AutoModelForCausalLM AutoConfig AutoModelForTokenClassification "
     "AutoModelForSequenceClassification Model.from_pretrained LLM Llama WhisperModel TextEmbedding InferenceSession "
     "load_engine Encoder Embedder": "engine.load(path) returns the object for the model: an Engine, a Generator ...",
     "SentenceTransformer CrossEncoder SparseEncoder":
@@ -504,6 +510,7 @@ MODULE: Mapping[str, str] = each({
         "engine.load(name) downloads a model of the hub, and the command engine fetch, too",
     "load_audio load_wav": "engine.read_audio(path) reads a file",
     "Whisper": "engine.load(path) returns a Transcriber for Whisper",
+    "Wav2Vec2ForCTC HubertForCTC AutoModelForCTC": "engine.load(path) returns a Transcriber for such a model",
     "version": "engine.__version__ says it",
     "Tokenizer": "a loaded model has the attribute tokenizer",
     "adapters": "import engine.adapters.sentence_transformers, langchain or another one by its whole name",
@@ -535,6 +542,18 @@ TOKENIZER: Mapping[str, str] = each({
     "enable_truncation enable_padding": "the tokenizer is that of the model's folder",
 })
 """What to do in place of a method or an attribute that a `Tokenizer` does not have."""
+
+CONFIG: Mapping[str, str] = each({
+    "id2label label2id num_labels": 'heads["classify"].labels of the Engine has the labels',
+    "eos_token_id": "generation.eos_token_id of the Generator has it",
+    "max_position_embeddings": "max_positions has it",
+    "num_hidden_layers": "num_layers has it",
+    "num_attention_heads": "num_heads has it",
+    "intermediate_size": "ffn_size has it",
+    "model_type": "family has it",
+    "hidden_act": "activation has it",
+})
+"""What to do in place of an attribute that the configuration of a model does not have."""
 
 MODEL, FILE = "MODEL", "FILE"
 """The places of the model, and of the file or the recordings behind it, which have no option here."""

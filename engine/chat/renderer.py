@@ -42,6 +42,8 @@ _LOOK_SECONDS = 0.05
 _BLOCK = 2**16
 _MOST_BYTES = 4 * (render.MAX_ANSWER + 1000)
 """More bytes than the longest answer has. A process that announces more is ended."""
+LONG_BYTES = 2**16
+"""Requests with more bytes are rendered by a second process, so that short ones wait for short ones alone."""
 _TRIES = 3
 """How often a request is made to processes that had ended before they read it."""
 _STARTING = threading.RLock()
@@ -58,14 +60,24 @@ class TemplateFailedError(InputError):
     """A template failed in a way that its author did not foresee."""
 
 
+class _Line:
+    """The calls that one process renders, one after the other."""
+
+    def __init__(self) -> None:
+        self.turn = new_turn()
+        self.process: _Process | None = None
+
+
 class Renderer:
-    """Renders templates in a process of its own, for one call at a time; others wait. Any thread may call it."""
+    """Renders templates in a process of its own, for one call at a time; others wait. Any thread may call it.
+
+    Calls of many bytes have a second process.
+    """
 
     def __init__(self, *, seconds: float = render.SECONDS, idle_seconds: float = render.IDLE_SECONDS):
         """seconds: the CPU time of one request. idle_seconds: how long a process waits for one before it ends."""
         self._seconds, self._idle_seconds = seconds, idle_seconds
-        self._turn = new_turn()
-        self._process: _Process | None = None
+        self._short, self._long = _Line(), _Line()
 
     def render(self, template: str, values: dict[str, Any], date: datetime, stop: Stop, *, trusted: bool = False
                ) -> str:
@@ -86,19 +98,21 @@ class Renderer:
 
     @property
     def process_id(self) -> int | None:
-        """The id of the process; None while there is none."""
-        return None if self._process is None else self._process.id
+        """The id of the process of short calls; None while there is none."""
+        return None if self._short.process is None else self._short.process.id
 
     def close(self) -> None:
-        """End the process; a call that waits for it raises `EngineError`, and a later one starts another."""
-        if (process := self._process) is not None:
-            process.end()
+        """End the processes; a call that waits for one raises `EngineError`, and a later one starts another."""
+        for line in (self._short, self._long):
+            if (process := line.process) is not None:
+                process.end()
 
     def _ask(self, request: dict[str, Any], stop: Stop, trusted: bool) -> str:
         data = json.dumps(request).encode()
-        with self._turn.take(stop):
+        line = self._long if len(data) > LONG_BYTES else self._short
+        with line.turn.take(stop):
             for _ in range(_TRIES):
-                process = self._running(trusted)
+                process = self._running(line, trusted)
                 try:
                     kind, text = process.ask(data, stop)
                 except _EndedError:
@@ -107,13 +121,13 @@ class Renderer:
         raise EngineError("the process that renders chat templates ended before it read a request, several times; "
                           "something on this system ends it")
 
-    def _running(self, trusted: bool) -> _Process:
+    def _running(self, line: _Line, trusted: bool) -> _Process:
         """Return a process that waits for a request, perhaps a new one."""
-        process = self._process
+        process = line.process
         if process is None or not process.waits:
             if process is not None:
                 process.end()
-            process = self._process = _Process(self._seconds, self._idle_seconds)
+            process = line.process = _Process(self._seconds, self._idle_seconds)
         if process.refusal and not trusted:
             raise UnsupportedError(f"this system has no filter of system calls ({process.refusal}), so nothing keeps a "
                                    "chat template from harming it if it escapes from Jinja's sandbox; if you trust the "

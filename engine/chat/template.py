@@ -33,7 +33,6 @@ from .template_options import TemplateOptions
 
 _PRIVATE = range(0xF0000, 0xFFFFE)
 """Characters of private use, of which some mark control tokens of the caller while a template works."""
-_PRIVATE_PATTERN = re.compile(f"[{chr(_PRIVATE[0])}-{chr(_PRIVATE[-1])}]")
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """What is put behind the last message where the answer continues it, so that its end is found in the rendered text."""
 _KEPT = 8
@@ -139,6 +138,11 @@ class Prompts:
         return [token for token, special in added.items() if special or (token in own_texts and not token.isspace())]
 
 
+def _private(text: str) -> set[str]:
+    """Return the characters of private use that a text has."""
+    return {one for one in set(text) if ord(one) in _PRIVATE}
+
+
 def _pattern(tokens: Sequence[str]) -> re.Pattern[str]:
     """Return a pattern of any of some tokens, of which a longer one goes before a shorter one inside of it."""
     return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
@@ -152,7 +156,7 @@ class _Marks:
         self._beginnings = {token[:end] for token in control_tokens if not token[0].isalnum()
                             for end in range(1, len(token))}        # the first parts, such as "<|im_"
         self._longest = max(map(len, self._beginnings), default=0)
-        self._found = set(_PRIVATE_PATTERN.findall(template))       # what cannot be a mark, because a text has it
+        self._found = _private(template)        # what cannot be a mark, because a text has it
         # Before a control token, behind one, and behind the end of a text that may begin one.
         self.start, self.end, self._joint = map(chr, _PRIVATE[:3])
         self.are_taken()        # chooses others if the template has one of these
@@ -174,7 +178,7 @@ class _Marks:
         A mark stands also behind the first part of a control token at the end of a text, because another text may come
         behind this one and complete it.
         """
-        self._found.update(_PRIVATE_PATTERN.findall(text))
+        self._found |= _private(text)
         marked = self._control.sub(rf"{self.start}\g<0>{self.end}", text)
         trimmed = marked.rstrip()       # a template may remove the spaces at the end
         if any(trimmed[-size:] in self._beginnings for size in range(1, 1 + min(self._longest, len(trimmed)))):

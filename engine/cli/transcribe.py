@@ -21,7 +21,7 @@ BY_SUFFIX = {".json": "json", ".jsonl": "json", ".srt": "srt", ".vtt": "vtt"}
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of the command, except those of the backend."""
-    add_model(command, "Whisper's folder or .npz")
+    add_model(command, "folder or .npz of Whisper, wav2vec 2.0 or HuBERT")
     command.add_argument("audio", nargs="+", help="audio file of any length: WAV, FLAC, OGG or MP3, and what ffmpeg "
                          "reads where it is installed; - for standard input")
     add_output(command)

@@ -283,7 +283,18 @@ def _labels(values: Values, outputs: int) -> tuple[str, ...]:
     if names and len(names) < outputs:
         warn_caller(f"id2label names {len(names)} of {outputs} labels; the others are called LABEL_0 to "
                     f"LABEL_{outputs - 1} by their number", UserWarning)
+    _warn_of_other_numbers(names, values.get("label2id"))
     return tuple(names.get(i, f"LABEL_{i}") for i in range(outputs))
+
+
+def _warn_of_other_numbers(names: Mapping[int, str], label2id: Any) -> None:
+    """Warn where `label2id` gives a label another number, which the zero-shot pipeline of transformers would read."""
+    stated = label2id if isinstance(label2id, Mapping) else {}
+    for number, label in names.items():
+        if str(stated.get(label, number)) != str(number):
+            warn_caller(f"label2id says that {shown(label)} is number {shown(stated[label])}, and id2label that it is "
+                        f"{number}, which is taken; correct config.json if the labels are wrong", UserWarning)
+            return
 
 
 def _function(values: Values, outputs: int) -> str:

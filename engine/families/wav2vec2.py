@@ -10,7 +10,7 @@ models and "layer" in the large ones, whose layers are pre-norm (`do_stable_laye
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -66,13 +66,18 @@ def read_encoder(values: Values) -> Part:
         norm_eps=number(values, "layer_norm_eps", 1e-5),
         activation=activation(values, "hidden_act", "gelu", GATE_ACTIVATIONS),
     )
+    return Part(config, _names(stable, len(_list(values, "conv_dim"))), stem=partial(_read_stem, values))
+
+
+@cache
+def _names(stable: bool, convolutions: int) -> Names:
+    """Return the names of the tensors of a model with so many convolutions."""
     norm = "final_norm" if stable else "embeddings.norm"        # the same tensor stands after the layers, or before
     found = {f"encoder.layer_norm.{kind}": f"{norm}.{kind}" for kind in ("weight", "bias")}
-    for i in range(len(_list(values, "conv_dim"))):
+    for i in range(convolutions):
         found |= {f"feature_extractor.conv_layers.{i}.{file}.{kind}": f"stem.{ours}_{i}.{kind}"
                   for file, ours in (("conv", "conv"), ("layer_norm", "conv_norm")) for kind in ("weight", "bias")}
-    names = replace(NAMES, embeddings=dict(NAMES.embeddings) | found)
-    return Part(config, names, stem=partial(_read_stem, values))
+    return replace(NAMES, embeddings=dict(NAMES.embeddings) | found)
 
 
 def _list(values: Values, key: str) -> list[int]:
@@ -94,6 +99,9 @@ def _read_stem(values: Values, arrays: Weights) -> Waveform:
         raise UnsupportedError(f"feat_extract_norm {shown(norm)} is not supported; group and layer are")
     found = {name: array for name, array in arrays.items() if not name.startswith("positions.")}
     found |= {"positions.weight": _positions(arrays), "positions.bias": arrays.get("positions.bias", np.zeros(0))}
+    if boolean(values, "feat_proj_layer_norm", True) != ("norm.weight" in found):
+        raise WeightsError("feature_projection.layer_norm must be there unless feat_proj_layer_norm is false, and then "
+                           "not")
     # The kernel comes before the channels here, as the samples of a window lie in memory.
     found = {name: np.ascontiguousarray(array.transpose(0, 2, 1)) if array.ndim == 3 else array
              for name, array in found.items()}

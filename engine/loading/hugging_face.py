@@ -157,13 +157,13 @@ class FolderSource(Source):
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return the model, whose encoder alone is read for the kind "encode"."""
-        if kind == "transcribe" and _gives_letters(*_family(self.folder, "AutoModelForCTC")):
+        self._spells = kind == "transcribe" and _gives_letters(*_family(self.folder, "AutoModelForCTC"))
+        if self._spells:
             return self._read_letters(task)
         return self._read_encoder(task) if kind == "encode" else self._read_generator(kind, task)
 
     def _read_letters(self, task: str | None) -> Model:
         """Return an encoder of recordings with the head that gives letters."""
-        self._spells = True
         model = self._read_encoder(task)
         if model.kind != "transcribe":
             raise WeightsError(f"{self.path}: {CONFIG} names a model with a head of letters, lm_head, and the weights "

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from ..base.advice import COMMANDS
 from ..base.arguments import flag
 from ..base.errors import HubError, InputError, WeightsError, shown
 from ..files.folder import ModelFolder
@@ -103,6 +104,8 @@ def model_path(path: str | os.PathLike[str]) -> Path:
 
 def _hint(path: str) -> str:
     """Return a sentence for a message about a path that is not there, if it was meant as a name on the hub."""
+    if "-" in path and path in COMMANDS:
+        return ". It is the name of a task; a model is loaded by its own path alone, and its methods do tasks"
     if _BARE.fullmatch(path):
         return f". A name on the hub has the form org/name: {_EXAMPLES}"
     if (match := _ADDRESS.fullmatch(path) or _WITH_REVISION.fullmatch(path)) is None:

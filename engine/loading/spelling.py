@@ -82,12 +82,13 @@ def read_spelling(folder: ModelFolder, outputs: int) -> Spelling:
     if ids[pad] >= outputs:
         raise WeightsError(f"{folder.label(VOCABULARY)}: the word {shown(pad)} has the id {ids[pad]}, and the head of "
                            f"the model gives {outputs} outputs")
+    scales = _scales(folder)
     with folder.within(FILES[0]):
         return Spelling(
             tokens=tuple(words.get(i, unknown) for i in range(outputs)), blank=ids[pad],
             delimiter=delimiter[0] if delimiter else None, space=settings.get("replace_word_delimiter_char", " "),
             lower_case=settings.get("do_lower_case") or False,
-            cleans_spaces=settings.get("clean_up_tokenization_spaces") or False, scales=_scales(folder))
+            cleans_spaces=settings.get("clean_up_tokenization_spaces") or False, scales=scales)
 
 
 def _ids(folder: ModelFolder) -> dict[str, int]:
@@ -124,9 +125,13 @@ def _added(folder: ModelFolder, settings: dict[str, Any]) -> dict[str, int]:
 
 def _scales(folder: ModelFolder) -> bool:
     """Return whether recordings are scaled, by the settings of the feature extractor; raises the errors of reading."""
-    name, values = _EXTRACTOR, folder.read_object_or_empty(_EXTRACTOR)
-    if not values:
-        name, values = _PROCESSOR, folder.read_object_or_empty(_PROCESSOR).get("feature_extractor") or {}
+    name, values = _PROCESSOR, folder.read_object_or_empty(_PROCESSOR).get("feature_extractor")
+    if values is None:
+        name = _EXTRACTOR
+        if not folder.has(name):
+            raise WeightsError(f"{folder}: no {name}, which says how the model reads recordings; copy it from the "
+                               "source of the model")
+        values = folder.read_object(name)
     if not isinstance(values, dict):
         raise WeightsError(f"{folder.label(name)}: feature_extractor must be an object, not {shown(values)}")
     for key, only in (("feature_extractor_type", "Wav2Vec2FeatureExtractor"), ("sampling_rate", RATE),

@@ -100,4 +100,4 @@ CLASSIFY = Method("classify", ClassifyOptions, lambda model: model.runner_of("cl
                   lambda given, options: (read_sentences if options.candidate_labels is None else read_texts)(
                       given, "texts"), _prepare,
                   lambda inputs, options: (listed_sentences if options.candidate_labels is None else listed_texts)(
-                      inputs), streamed="classes", columns=_columns, prepare_images=_prepare)
+                      inputs), prepare_images=_prepare, streamed="classes", columns=_columns)

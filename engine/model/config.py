@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..base.advice import CONFIG
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind, RelativePositions, read_kinds, read_relative, without_defaults
 from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens
@@ -299,6 +300,13 @@ class ModelConfig:
         if values.get("relative") is not None:
             values["relative"] = read_relative(values["relative"])
         return cls(**values)
+
+    if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to do in place of an attribute that the configurations of transformers have."""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}"
+                                 f"{f'; {CONFIG[name]}' if name in CONFIG else ''}")
 
 
 NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "norm_bias", "first_attention_norm",

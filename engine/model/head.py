@@ -91,7 +91,7 @@ _STEPS: dict[str, type[Step]] = {"linear": HeadLinear, "norm": HeadNorm, "mean":
                                  "scatter": Scatter}
 """The steps by their names in a file."""
 _PASSED, _SPELLING = ("passed_id", "passed_rows"), "spelling"
-"""The fields of a head that a file may lack; they are left out where they have their defaults."""
+"""The fields of a head that a file may lack; those of the first kind are left out where they have their defaults."""
 _OPTIONAL = ("skip_ids",)
 """Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
 
@@ -127,10 +127,10 @@ class HeadConfig:
     """The id of the token at the start of a text, such as [CLS], which stands for "no answer"."""
     passed_id: int | None = None
     """For rows "last": the token that is passed over at the end of a sequence; None for none."""
-    passed_rows: int = 0
-    """For rows "first_mean": the rows behind the first that are no part of the mean, those of registers."""
     spelling: Spelling | None = None
     """What the outputs of a head of "transcribe" stand for, which `Transcriber` needs."""
+    passed_rows: int = 0
+    """For rows "first_mean": the rows behind the first that are no part of the mean, those of registers."""
 
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..base.errors import LATE_REQUEST, Closing, InputError, TimedOut
-from . import cohere, logs, openai, tei, text_routes, token_routes, transcriptions
+from . import cohere, logs, openai, tei, text_routes, token_routes, transcriptions, zero_shot
 from .admission import Room
 from .event_loop import Alarm
 from .forms import Asked, Route, Wanted, memory_of, read_fields
@@ -24,7 +24,8 @@ from .requests import LONG_BYTES, Answer, Times
 from .served import Named, Receive, Scope, Send, Served, headers_of
 from .settings import COMMENT_SECONDS, MAX_FIELDS, check_seconds
 
-ROUTES: tuple[Route, ...] = (*openai.ROUTES, *text_routes.ROUTES, *token_routes.ROUTES, *tei.ROUTES, *cohere.ROUTES)
+ROUTES: tuple[Route, ...] = (*openai.ROUTES, *text_routes.ROUTES, *token_routes.ROUTES, *tei.ROUTES, *cohere.ROUTES,
+                            *zero_shot.ROUTES)
 _CHUNK = 2**18
 """Bytes of an answer that are handed to the connection at a time."""
 _SHORT_BODY = 2**16
@@ -135,7 +136,7 @@ class Exchange:
                 raise
         else:       # a route that needs no model
             room.hold(room.size + work.bytes)
-            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)
+            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=room.size)      # with its inputs
         asked = Asked(request=self._id, model=model.names[0])
         if work.events is not None:
             await self._stream(work, answer, asked, deadline)

@@ -36,10 +36,10 @@ class Service(RequestService):
     options: those of the library's method by their names, and no others: prompt, prompt_name, truncation (all tasks but
         tag, which has no prompt), role ("query" or "document", whose prompt, and whose encoder of a model with routes,
         `Engine.encode_query` and `encode_document` take), normalize_embeddings (embed, late), truncate_dim (embed),
-        max_active_dims (sparse), top_k (classify, rank), function_to_apply (classify), logits (score), activation_fn
-        (score, rank), apply_softmax (score), return_documents (rank), aggregation_strategy, ignore_labels, stride,
-        words and is_split_into_words (tag), instruction (score and rank of a language model). truncation: True, as by
-        default, cuts a long text, and False refuses it.
+        max_active_dims (sparse), top_k (classify, rank), function_to_apply, candidate_labels, hypothesis_template and
+        multi_label (classify), logits (score), activation_fn (score, rank), apply_softmax (score), return_documents
+        (rank), aggregation_strategy, ignore_labels, stride, words and is_split_into_words (tag), instruction (score
+        and rank of a language model). truncation: True, as by default, cuts a long text, and False refuses it.
     """
 
     def __init__(self, model: Engine | Reranker, *, max_batch_tokens: int = 1024, max_wait: float = 2.0,

@@ -20,7 +20,10 @@ MAX_HELD = 536_870_912
 MAX_SKIPPED = 134_217_728
 """Limit on the bytes of a body that are read and thrown away behind an early answer, so that the client sees it."""
 MAX_TOKENIZED = 262_144
-"""Limit on the characters of a request to `/tokenize`, whose answer is a hundred times as long."""
+"""Limit on the characters of a request to `/tokenize`, whose answer is a hundred times as long, and of the hypotheses
+of one to `/zero-shot`, which are tokenized at once."""
+MAX_LABELS = 1024
+"""Limit on the labels of a request to `/zero-shot`, with each of which each text is read."""
 MAX_DECODED = 262_144
 """Limit on the token ids of a request to `/decode`."""
 MAX_CHOICES = 128

@@ -83,6 +83,13 @@ class Parameters(msgspec.Struct, forbid_unknown_fields=True):
     prompt_name: str | None = None
 
 
+def take_parameters(form: Form, parameters: Parameters | None) -> None:
+    """Set the fields of a form that came in its `parameters`."""
+    for name in Parameters.__struct_fields__ if parameters is not None else ():
+        if (value := getattr(parameters, name)) is not None:
+            setattr(form, name, value)
+
+
 class SimilarityForm(Form):
     """A request to /similarity."""
 
@@ -90,9 +97,7 @@ class SimilarityForm(Form):
     parameters: Parameters | None = None
 
     def __post_init__(self) -> None:
-        for name in Parameters.__struct_fields__ if self.parameters is not None else ():
-            if (value := getattr(self.parameters, name)) is not None:
-                setattr(self, name, value)
+        take_parameters(self, self.parameters)
 
 
 class TokenizeForm(Form):

@@ -70,6 +70,8 @@ _COMMON: dict[str, TextField] = {
     "top_k": TextField(int),
     "min_p": TextField(float, "min_p"),
     "repetition_penalty": TextField(float, "repetition_penalty"),
+    "n_predict": TextField(int, "max_new_tokens"),
+    "repeat_penalty": TextField(float, "repetition_penalty"),
     "min_tokens": TextField(int, "min_new_tokens"),
     "ignore_eos": TextField(bool, "ignore_eos"),
     "include_stop_str_in_output": TextField(bool, "include_stop"),
@@ -153,7 +155,7 @@ def read_settings(form: Any, table: Mapping[str, TextField], service: TextServic
     own, settings = service.model.generation, {}
     for name, field in table.items():
         value = getattr(form, name)
-        if field.setting and value is not None:
+        if field.setting and value is not None and (name, value) != ("n_predict", -1):      # -1 is no limit
             settings[field.setting] = checked(name, field.setting, value)
     n = settings.get("num_return_sequences", 1)
     check_choices(n * prompts, "n" if n > 1 else "prompt")

@@ -133,9 +133,9 @@ def complete(form: Any, service: TextService) -> TextWork:
                                          for name in ("logprobs", "prompt_logprobs"))
     if form.echo or form.prompt_logprobs is not None:
         settings.given["echo"] = True
-    elif form.max_tokens == 0:
-        raise Refusal("wrong", "max_tokens must be at least 1, not 0; with echo: true, 0 gives the prompt alone",
-                      "max_tokens")
+    elif settings.given.get("max_new_tokens") == 0:
+        name = "n_predict" if form.n_predict == 0 else "max_tokens"
+        raise Refusal("wrong", f"{name} must be at least 1, not 0; with echo: true, 0 gives the prompt alone", name)
     places = ["prompt"] if single else [f"prompt[{i}]" for i in range(len(prompts))]
     special = True if form.add_special_tokens is None else form.add_special_tokens
     options = settings.given | {"places": places, "add_special_tokens": special}

@@ -9,10 +9,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..backends import check_layout, check_portable, get_backend
+from ..base.arguments import refuse_unknown
 from ..base.errors import InputError, UnsupportedError, WeightsError, located, shown
 from ..base.progress import growing_progress
 from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
+from ..model.generation_config import GenerationConfig
 from ..model.head import HeadLinear
 from ..model.run_config import RunOptions
 from ..model.spelling import Spelling
@@ -32,7 +34,9 @@ OVERLAP = 5
 """The seconds that a window reads at each end where another window has the letters."""
 _VARIANCE_EPS = 1e-7
 """What transformers' feature extractor adds to the variance of samples."""
-_WHISPERS = "Whisper's models have it"
+_ARGUMENTS = ("audio", "timestamps", "max_seconds", "show_progress_bar", "timeout")
+"""The arguments of `Transcriber.transcribe` that a model of letters has."""
+_WHISPERS = "Whisper's models take it"
 
 
 class LetterModel:
@@ -46,17 +50,20 @@ class LetterModel:
         encoder = model.encoder
         assert encoder is not None
         head = next(head for head in encoder.heads if head.config.task == "transcribe")
-        steps = head.config.steps
-        if not isinstance(encoder.stem, Waveform) or head.config.spelling is None or len(steps) != 1 or not isinstance(
-                steps[0], HeadLinear):
-            raise WeightsError("a model with a head of letters must have an input layer of the kind waveform, one map "
-                               "and a spelling; load its folder again")
+        first, *others = head.config.steps
+        if not isinstance(encoder.stem, Waveform) or head.config.spelling is None or others or not isinstance(
+                first, HeadLinear) or first.tied or first.activation != "identity":
+            raise WeightsError("a model with a head of letters must have an input layer of the kind waveform, one "
+                               "plain map and a spelling; load its folder again")
+        if encoder.stem.step > OVERLAP * RATE:
+            raise UnsupportedError(f"a token of this model stands for {encoder.stem.step / RATE:g} s, and windows need "
+                                   f"tokens of at most {OVERLAP} s")
         if options.cache is not None or options.max_rows != RunOptions.max_rows:
             name = "max_rows" if options.cache is None else "cache"
             raise UnsupportedError(f"{name} is an option of the decoder of a model, and this model has none; leave it "
                                    f"out. {_WHISPERS}")
         self.stem, self.spelling = encoder.stem, head.config.spelling
-        self._map, self._bias = head.weights[f"{steps[0].name}.weight"], head.weights.get(f"{steps[0].name}.bias")
+        self._map, self._bias = head.weights[f"{first.name}.weight"], head.weights.get(f"{first.name}.bias")
         chosen = get_backend(options.backend)
         portable = check_portable(chosen, options.bits)
         check_layout(chosen, encoder.layout, decodes=False, portable=portable)
@@ -69,7 +76,11 @@ class LetterModel:
         self.generation, self.calibrations = model.generation, encoder.calibrations
         self.backend, self.threads, self.precision, self.bits = chosen.name, run.threads, run.precision, run.bits
         self.max_batch_tokens = run.max_tokens
-        self._ops = chosen.ops(run.threads, portable)
+        try:
+            self._ops = chosen.ops(run.threads, portable)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"the {chosen.name} backend does not run the convolutions of recordings; cython, "
+                                   "numba and reference can: Transcriber.load(..., backend=...)") from error
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)
         release_pages(encoder.weights.values())
         # One window has enough tokens for the kernels, and more at a time take more memory. The rows of NumPy's
@@ -130,7 +141,7 @@ class LetterTranscription:
     no_languages = "this model writes the language that it was trained on, so it detects no language"
 
     def __init__(self, model: LetterModel):
-        self._model, self._stem = model, model.stem
+        self.model, self._stem = model, model.stem
 
     def wanted(self, language: Any, task: Any, timestamps: bool | str, settings: Mapping[str, Any]) -> Spelled:
         """Return what a call wants; raises an error for an argument that only models such as Whisper have."""
@@ -140,6 +151,8 @@ class LetterTranscription:
             given = f"language={shown(language)}" if language is not None else f"task={shown(task)}"
             raise UnsupportedError(f"{given} has no effect on a model of letters (CTC), which writes the language that "
                                    f"it was trained on; leave it out. {_WHISPERS}")
+        others = [name for name in settings if name not in GenerationConfig.__dataclass_fields__]
+        refuse_unknown("transcribe", others, _ARGUMENTS)
         if settings:
             raise UnsupportedError(f"{next(iter(settings))} is a setting of models that generate tokens, and this "
                                    f"model takes the best letter of each token (CTC); leave it out. {_WHISPERS}")
@@ -174,7 +187,7 @@ class LetterTranscription:
                 wrong = error
                 break
             tokens += self._stem.tokens(len(samples))
-            if tokens >= self._model.max_batch_tokens:
+            if tokens >= self.model.max_batch_tokens:
                 yield batch
                 batch, tokens = [], 0
         if batch:
@@ -204,9 +217,9 @@ class LetterTranscription:
     def _computed(self, batch: list[_Heard], stop: Stop) -> Iterator[_Heard]:
         """Compute the windows of some recordings; yield each in order, as soon as those before it are there, too."""
         places = [(one, i) for one in batch for i in range(len(one.windows))]
-        work = self._model.work([one.windows[i][0] for one, i in places])
+        work = self.model.work([one.windows[i][0] for one, i in places])
         following = 0
-        for numbers, rows in self._model.queue.rows(work, stop):
+        for numbers, rows in self.model.queue.rows(work, stop):
             for number, row in zip(numbers, rows, strict=True):
                 one, i = places[number]
                 one.best[i] = self._counted(row, *one.windows[i])
@@ -222,8 +235,8 @@ class LetterTranscription:
 
     def _result(self, one: _Heard, wanted: Spelled) -> Any:
         """Return the text or the `Transcript` of a recording."""
-        spelling: Spelling = self._model.spelling
+        spelling: Spelling = self.model.spelling
         letters = letters_of(np.concatenate([one.best[i] for i in range(len(one.windows))]), spelling)
         if not wanted.timestamps:
             return text_of(letters, spelling)
-        return transcript_of(letters, spelling, self._stem.step / RATE, wanted.by_word)
+        return transcript_of(letters, spelling, self._stem.step, wanted.by_word)

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..model.spelling import Spelling
+from .samples import RATE
 from .segments import Segment, Transcript, Word
 
 PAUSE, ENOUGH = 0.8, 10.0
@@ -49,10 +50,10 @@ def text_of(letters: list[Letter], spelling: Spelling) -> str:
     return _finished("".join(letter.text for letter in letters).strip(), spelling)
 
 
-def transcript_of(letters: list[Letter], spelling: Spelling, step: float, by_word: bool) -> Transcript:
-    """Return the text of a recording in segments. step: the seconds of a token. by_word: whether to list words."""
+def transcript_of(letters: list[Letter], spelling: Spelling, step: int, by_word: bool) -> Transcript:
+    """Return the text of a recording in segments. step: the samples of a token. by_word: whether to list words."""
     ranges = _words(letters, spelling)
-    words = [Word(letters[first].start * step, letters[last - 1].end * step,
+    words = [Word(letters[first].start * step / RATE, letters[last - 1].end * step / RATE,
                   _in_case("".join(letter.text for letter in letters[first:last]), spelling)) for first, last in ranges]
     segments: list[Segment] = []
     begin = start = 0       # of the segment: its first word, and its first letter

@@ -59,6 +59,8 @@ def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
     name: the caller's own argument, for messages.
     """
     kind, expected = type(sentences).__name__, f"{name} must be a string or a list of strings"
+    if isinstance(sentences, Mapping) and "text_pair" in sentences:
+        raise InputError(f"{expected}, not {kind}; a pair of texts is a tuple in the list: [(text, text_pair)]")
     if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):
         # A DataFrame of any library has columns. Its iterator yields their names, as a mapping's yields its keys.
         raise InputError(f"{expected}, not {kind}; pass one of its columns or values as a list")

@@ -216,8 +216,11 @@ def _shapes(layers: int, norm: str, arrays: Mapping[str, np.ndarray]) -> dict[st
     """Return the shape that each array must have, by the sizes that the weights state themselves."""
 
     def sizes(name: str, axes: int) -> tuple[int, ...]:
-        array = arrays.get(name)
-        return (0,) * axes if array is None or array.ndim != axes else array.shape
+        if (array := arrays.get(name)) is None:
+            return (0,) * axes
+        if array.ndim != axes:
+            raise WeightsError(f"the stem's {name} must have {axes} axes, not the shape {list(array.shape)}")
+        return array.shape
 
     shapes: dict[str, tuple[int, ...]] = {}
     channels = 1
@@ -233,7 +236,7 @@ def _shapes(layers: int, norm: str, arrays: Mapping[str, np.ndarray]) -> dict[st
         shapes |= {"norm.weight": (channels,), "norm.bias": (channels,)}
     width = sizes("projection.weight", 2)[0]
     _, kernel, of_group = sizes("positions.weight", 3)
-    if not of_group or width % of_group:
+    if "positions.weight" in arrays and (not of_group or width % of_group):
         raise WeightsError(f"the stem's positions.weight must be [{width}, K, a divisor of {width}], not "
                            f"{list(sizes('positions.weight', 3))}")
     return shapes | {"projection.weight": (width, channels), "projection.bias": (width,),

@@ -12,7 +12,7 @@ from inspect import signature
 
 import engine
 from engine import Engine, Generator, Reranker, Transcriber
-from engine.base.advice import ATTRIBUTES, CALLS, COMMANDS, LACKED, MODULE, OPTIONS, TOKENIZER, WITHOUT_EFFECT
+from engine.base.advice import ATTRIBUTES, CALLS, COMMANDS, CONFIG, LACKED, MODULE, OPTIONS, TOKENIZER, WITHOUT_EFFECT
 from engine.base.other_names import OtherName
 from engine.cli.main import parsers
 from engine.interface.session import Session
@@ -21,7 +21,8 @@ from engine.model.generation_config import CHECKS
 from ..tools.documents import ROOT, with_tables
 
 DOCUMENT = ROOT / "docs" / "coming-from.md"
-TABLES: Mapping[str, Mapping[str, str]] = {"methods": ATTRIBUTES, "module": MODULE, "tokenizer": TOKENIZER}
+TABLES: Mapping[str, Mapping[str, str]] = {"methods": ATTRIBUTES, "module": MODULE, "tokenizer": TOKENIZER,
+                                           "config": CONFIG}
 """The names that are no arguments, by the scopes of `LIBRARIES`; every other scope is a function of `CALLS`."""
 
 LIBRARIES: Mapping[str, Mapping[str, str]] = {
@@ -53,7 +54,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "methods": "to half float eval train parameters named_parameters state_dict load_state_dict requires_grad_ "
                    "save_pretrained push_to_hub get_input_embeddings num_parameters generation_config id2label "
                    "label2id batch_decode",
-        "tokenizer": " ".join(TOKENIZER)},
+        "tokenizer": " ".join(TOKENIZER),
+        "config": " ".join(CONFIG)},
     "OpenAI": {
         "generate": "model prompt best_of echo frequency_penalty logit_bias logprobs max_tokens n presence_penalty "
                     "seed stop stream stream_options suffix temperature top_p user extra_headers extra_query "

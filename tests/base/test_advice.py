@@ -9,11 +9,12 @@ import pytest
 
 import engine
 from engine import Engine, Generator, InputError, Reranker, Transcriber
-from engine.base.advice import ATTRIBUTES, CALLED, CALLS, COMMANDS, FILE, MODEL, MODULE, OPTIONS, SET, TOKENIZER
+from engine.base.advice import ATTRIBUTES, CALLED, CALLS, COMMANDS, CONFIG, FILE, MODEL, MODULE, OPTIONS, SET, TOKENIZER
 from engine.base.arguments import use_our_names
 from engine.cli.main import parsers
 from engine.cli.other_options import other_names, row_of
 from engine.cli.parsing import parse
+from engine.model.config import ModelConfig
 from engine.speech.windows import DOUBT, NO_SPEECH
 from engine.text.tokenizer import Tokenizer
 
@@ -71,6 +72,9 @@ def test_attributes():
         for name in lacked:
             with pytest.raises(AttributeError, match=f" has no attribute '{name}'; {re.escape(rows[name])}$"):
                 getattr(owner, name)
+    for name, advice_ in CONFIG.items():
+        with pytest.raises(AttributeError, match=f" has no attribute '{name}'; {re.escape(advice_)}$"):
+            getattr(object.__new__(ModelConfig), name)
     for name in ATTRIBUTES:
         assert any(name not in dir(cls) for cls in LOADED), f"every class has {name}"
 

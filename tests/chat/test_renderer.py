@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from engine import EngineError, InputError, TimedOut, UnsupportedError
+from engine import Cancelled, EngineError, InputError, TimedOut, UnsupportedError
 from engine.base.stop import NEVER, Stop
 from engine.chat import render, renderer
 from engine.chat.renderer import Renderer
@@ -29,6 +29,7 @@ from engine.chat.renderer import Renderer
 from ..tools.chats import DATE
 from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
+from ..tools.threads import wait_for
 
 LONG = os.environ.get("ENGINE_CHAT") == "long"
 RENDERS, KILLS, FORKS = (10_000, 200, 50) if LONG else (60, 2, 1)
@@ -64,6 +65,18 @@ def wait_for_end(process_id):
 
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_short_text_waits_for_no_long_one(one):
+    stop = Stop()
+    with ThreadPoolExecutor() as pool:
+        long = pool.submit(one.render, ENDLESS, {"a": "a" * (renderer.LONG_BYTES + 1)}, DATE, stop)
+        wait_for(lambda: one._long.process is not None and one._long.process._number)
+        assert rendered(one) == "1 and 2"
+        assert not long.done()
+        stop.cancelled = True
+        with pytest.raises(Cancelled):
+            long.result()
 
 
 def test_it_starts_at_the_first_text_and_ends_at_close():

@@ -771,6 +771,12 @@ WHISPER = Case(
         "whisper": [{"tie_word_embeddings": False}, {"max_target_positions": 65}],
     })
 
+WAV2VEC2 = Case(
+    "wav2vec2", "wav2vec 2.0, HuBERT, with letters by CTC",
+    types=("hubert", "wav2vec2"),
+    left_out=["wav2vec2.masked_spec_embed", "quantizer.codevectors", "project_q.weight", "project_hid.bias",
+              "projector.weight", "classifier.bias", "layer_weights"])
+
 CASES = tuple(case for case in list(globals().values()) if isinstance(case, Case))
 """All rows."""
 
@@ -818,6 +824,26 @@ _PATCHES = {"embeddings.cls_token": (1, 1, 8), "embeddings.position_embeddings":
             "embeddings.patch_embeddings.projection.bias": (8,)}
 _SCALES = {f"encoder.layer.{layer}.layer_scale{i}.lambda1": (8,)
            for layer in range(CONFIGS["dinov2"]["num_hidden_layers"]) for i in (1, 2)}
+
+
+def _convolutions(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors before the first layer of a model of recordings with the norm "group"."""
+    dims, groups, kernel = (values[key] for key in ("conv_dim", "num_conv_pos_embedding_groups",
+                                                    "num_conv_pos_embeddings"))
+    width, of_convolution, of_map = 8, "feature_extractor.conv_layers", "feature_projection"
+    positions = "encoder.pos_conv_embed.conv"
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{of_convolution}.{i}.conv.weight": (size, dims[i - 1] if i else 1, values["conv_kernel"][i])
+        for i, size in enumerate(dims)}
+    shapes |= {f"{of_convolution}.0.layer_norm.{kind}": (dims[0],) for kind in ("weight", "bias")}
+    if values.get("feat_proj_layer_norm", True):
+        shapes |= {f"{of_map}.layer_norm.{kind}": (dims[-1],) for kind in ("weight", "bias")}
+    return shapes | {
+        f"{of_map}.projection.weight": (width, dims[-1]), f"{of_map}.projection.bias": (width,),
+        f"{positions}.weight_g": (1, 1, kernel), f"{positions}.weight_v": (width, width // groups, kernel),
+        f"{positions}.bias": (width,)}
+
+
 STEMS: dict[str, Mapping[str, tuple[int, ...]]] = {
     "siglip_vision_model": {
         "embeddings.position_embedding.weight": (4, 8), "embeddings.patch_embedding.weight": (8, 3, 2, 2),
@@ -834,5 +860,6 @@ STEMS: dict[str, Mapping[str, tuple[int, ...]]] = {
     "dinov2_with_registers": _PATCHES | {
         "embeddings.register_tokens": (1, CONFIGS["dinov2_with_registers"]["num_register_tokens"], 8)},
     "whisper": {"conv1.weight": (8, 3, 3), "conv1.bias": (8,), "conv2.weight": (8, 8, 3), "conv2.bias": (8,),
-                "embed_positions.weight": (5, 8)}}
+                "embed_positions.weight": (5, 8)},
+    **{name: _convolutions(CONFIGS[name]) for name in WAV2VEC2.types}}
 """Shapes of the tensors before the first layer, for images and sound, and of scales that are merged at load."""

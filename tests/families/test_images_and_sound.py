@@ -1,5 +1,6 @@
-"""ViT, DINOv2 and Whisper's encoder against transformers: images and frames, the same weights, vectors in float64."""
+"""ViT, DINOv2, Whisper's encoder and wav2vec 2.0 against transformers: the same weights, vectors in float64."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from engine import Engine, Transformer, WeightsError
 from engine.cli.main import main
 from engine.families import FAMILIES
+from engine.files.folder import ModelFolder
 from engine.model.positions import resize_matrix
 from engine.weights.input_layers import Patches, make_stem, stem_arrays, stem_document
 
@@ -18,7 +20,8 @@ from ..tools.running import COMPILED
 IMAGES = ("vit_own", "vit_new", "vit_unbiased", "deit_own", "dinov2_own", "dinov2_giant", "dinov2_registers",
           "clip_vision", "siglip_vision")
 FRAMES = ("whisper_own", "whisper_model", "whisper_relu")
-MODELS = IMAGES + FRAMES
+WAVES = ("wav2vec2_base", "wav2vec2_large", "hubert_ctc")
+MODELS = IMAGES + FRAMES + WAVES
 
 
 class Inputs:
@@ -29,7 +32,7 @@ class Inputs:
             count = len(file.files) // 2
             self.given = [file[f"given_{i}"] for i in range(count)]
             self.hidden = [file[f"hidden_{i}"] for i in range(count)]
-        self.argument = "input_features" if name in FRAMES else "pixel_values"
+        self.argument = "input_features" if name in FRAMES else "input_values" if name in WAVES else "pixel_values"
 
     def forward(self, engine, given=None):
         return engine.forward(**{self.argument: self.given if given is None else given})
@@ -94,6 +97,10 @@ def test_inputs_that_do_not_fit(refusals):
         ("whisper_model", {"input_features": np.zeros((1, 11, 41))}),
         ("whisper_model", {"input_features": np.zeros((1, 11, 0))}),
         ("whisper_model", {"input_features": np.zeros((1, 10, 40))}),
+        ("wav2vec2_base", {"input_values": np.zeros((1, 399), np.float32)}),
+        ("wav2vec2_base", {"input_values": np.zeros(4000, np.float32)}),
+        ("wav2vec2_base", {"input_values": [np.full(4000, np.inf, np.float32)]}),
+        ("wav2vec2_base", {"input_values": np.zeros((1, 4000), np.int16)}),
         ("bert", {"pixel_values": np.zeros((1, 3, 12, 12))}),
     ])
 
@@ -162,6 +169,33 @@ def test_configs_that_are_refused(refusals):
         ("siglip_vision_model", {"vision_use_head": False}), ("siglip_vision_model", {"hidden_act": "quick_gelu"}),
         ("clip_vision_model", {"is_decoder": True}), ("vit", {"num_attention_heads": 5}),
         ("dinov2", {"hidden_size": 10**400}),
+        ("hubert", {"conv_pos_batch_norm": True}), ("wav2vec2", {"add_adapter": True}),
+        ("wav2vec2", {"adapter_attn_dim": 16}), ("wav2vec2", {"conv_dim": [512, 0]}), ("wav2vec2", {"conv_dim": 7}),
+    ])
+
+
+def test_convolutions_of_other_sizes_than_the_configs_are_refused(refusals):
+    def call(name, key, value):
+        values = json.loads((GOLDEN / name / "config.json").read_text(encoding="utf-8"))
+        part = FAMILIES[values["model_type"]].read_encoder(values)
+        tensors = ModelFolder(GOLDEN / name).tensors(part.names.rename)
+        arrays = {tensor.removeprefix("stem."): array.astype(np.float32) for tensor, array in tensors.items()
+                  if tensor.startswith("stem.")}
+        part.stem(dict(arrays))
+        changed = {tensor: value if tensor == key else array for tensor, array in arrays.items()
+                   if tensor != key or value is not None}
+        FAMILIES[values["model_type"]].read_encoder(values | ({} if key in arrays else {key: value})).stem(changed)
+
+    refusals(call, [
+        ("wav2vec2_base", "conv_kernel", [10, 3, 3, 3, 3, 2, 3]), ("wav2vec2_base", "conv_stride", [5, 2]),
+        ("wav2vec2_base", "feat_extract_norm", "batch"), ("wav2vec2_base", "feat_extract_norm", "layer"),
+        ("wav2vec2_base", "num_conv_pos_embeddings", 15), ("wav2vec2_base", "num_conv_pos_embedding_groups", 3),
+        ("hubert_ctc", "feat_proj_layer_norm", True), ("wav2vec2_base", "feat_extract_activation", "swish2"),
+        ("wav2vec2_base", "positions.scale", None), ("wav2vec2_base", "positions.bias", None),
+        ("wav2vec2_base", "positions.direction", np.zeros((24, 6, 16), np.float32)),
+        ("wav2vec2_base", "projection.weight", np.zeros((24, 13), np.float32)),
+        ("wav2vec2_large", "conv_norm_3.bias", None),
+        ("wav2vec2_large", "conv_2.weight", np.zeros((12, 10), np.float32)),
     ])
 
 
@@ -189,7 +223,8 @@ def test_a_stem_of_another_width_is_refused():
 
 
 def test_info_names_the_input(capsys):
-    rows = {"vit_own": "pixel_values: floats [C,H,W] for each", "whisper_own": "input_features: floats [C,T] for each"}
+    rows = {"vit_own": "pixel_values: floats [C,H,W] for each", "whisper_own": "input_features: floats [C,T] for each",
+            "wav2vec2_large": "input_values: floats [n] for each"}
     for name, row in rows.items():
         assert main(["info", str(GOLDEN / name)]) == 0
         assert row in capsys.readouterr().out

@@ -34,6 +34,8 @@ from ..tools.step_queues import finish, generate, last_logits, queue_of, score, 
 from .table_stepper import TableStepper
 
 OPERATIONS = int(os.environ.get("ENGINE_STEP_OPERATIONS", "800"))
+WAIT = 60 + OPERATIONS // 200
+"""Seconds after which a test of threads fails that waits."""
 BIAS = {2: 2.0}
 IDLE = Pace().idle_seconds
 BASE = {"max_new_tokens": 8, "eos_token_id": 2, "decoder_start_token_id": 1}
@@ -604,14 +606,14 @@ def test_threads_submit_cancel_and_wait(own_thread):
                 if kind < 0.2:
                     handle.cancel()
                     with pytest.raises(Cancelled):
-                        handle.result(60)
+                        handle.result(WAIT)
                 elif kind < 0.5:
                     found = {i: [] for i in range(len(expected[which]))}
                     for token in handle:
                         found[token.sample].append(token.id)
                     if [*found.values()] != expected[which]:
                         wrong.append((which, found))
-                elif kind < 0.9 and [result.ids for result in handle.result(60)] != expected[which]:
+                elif kind < 0.9 and [result.ids for result in handle.result(WAIT)] != expected[which]:
                     wrong.append(which)
         except BaseException as error:
             wrong.append(error)

@@ -13,6 +13,7 @@ from ..tools.examples import example
 from ..tools.head_models import folder_of
 from ..tools.head_texts import LONG, TEXTS, sentence
 from ..tools.paths import MODELS
+from ..tools.zero_shot import nli_folder
 
 pytest.importorskip("tokenizers")
 
@@ -96,6 +97,20 @@ def test_maxsim_search(tmp_path):
     assert [score for score, _ in found] == sorted((score for score, _ in found), reverse=True)
     scores = colbert.similarity(colbert.encode_query(["Anna in Berlin"]), colbert.encode_document(texts))[0]
     assert all(score == scores[place] for score, place in found)
+
+
+def test_own_labels(tmp_path, capsys):
+    functions, names = example("own_labels"), ["good", "a cat", "Berlin"]
+    engine, texts = Engine.load(nli_folder("deberta_classify")), [TEXTS[0], TEXTS[1], "lovely"]
+    found = functions["topics"](engine, texts, names, 0.5)
+    for text, own in zip(texts, found, strict=True):
+        assert set(own) == {name for name in names if engine.classify(
+            text, candidate_labels=[name], hypothesis_template="This text is about {}.")["score"] >= 0.5}
+    assert functions["topics"](engine, texts, names, 1.1) == [[], [], []]
+    (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    functions["main"](str(nli_folder("deberta_classify")), str(tmp_path / "texts.txt"), *names)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{', '.join(own) or '?'}\t{text}" for own, text in zip(found, texts, strict=True)]
 
 
 def test_sure_labels(tmp_path, capsys):

@@ -178,6 +178,14 @@ def test_fewer_labels_than_outputs_are_completed(tmp_path):
     assert model.heads["classify"].labels == ("LABEL_0", "lively", "LABEL_2")
 
 
+def test_labels_with_other_numbers_are_told(tmp_path):
+    other = {"neither": 0, "dull": 1, "lively": "1"}
+    folder = changed(tmp_path / "folder", "bert_classify", {"label2id": other})
+    with pytest.warns(UserWarning, match="label2id says that 'dull' is number 1, and id2label that it is 0, which is"):
+        model = Engine.load(folder)
+    assert model.heads["classify"].labels == ("dull", "lively", "neither")
+
+
 @pytest.mark.parametrize(("name", "stated", "found"), [
     ("bert_classify", None, ["classify"]), ("bert_tag", None, ["tag"]), ("bert_answer", None, ["answer"]),
     ("bert_fill_mask", ["BertForPreTraining"], ["fill_mask"]), ("bert_classify", ["BertModel"], ["classify"]),

@@ -135,6 +135,7 @@ def test_wrong_options(options, message):
     (np.zeros((4, 4, 3), np.uint8), "text 0 must be a string, not ndarray"),
     ([("a", "b")], "text 0 must be a string, not tuple"),
     ([b"\x89PNG"], "text 0 must be a string, not bytes"), (nli_folder, "texts must be a string or a list of strings"),
+    ({"text": "a", "text_pair": "b"}, r"a pair of texts is a tuple in the list: \[\(text, text_pair\)\]"),
     (["a", None], "text 1 must be a string, not NoneType None"),
 ])
 def test_an_image_or_a_pair_is_no_text(given, message):

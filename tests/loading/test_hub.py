@@ -266,6 +266,8 @@ def test_a_mistyped_path_asks_nobody(hub):
         Engine.load("models/MiniLM")
     with pytest.raises(WeightsError, match=r"^MiniLM: no such file .* A name on the hub has the form org/name: sent"):
         Engine.load("MiniLM")
+    with pytest.raises(WeightsError, match="the name of a task; a model is loaded by its own path alone"):
+        Engine.load("zero-shot-classification")
     for path in ("org/tiny@v1", "https://huggingface.co/org/tiny/tree/v1"):
         with pytest.raises(WeightsError, match=r"say 'org/tiny', with revision='v1', or --revision on the command li"):
             Engine.load(path)

@@ -64,7 +64,8 @@ def chat(folder):
 
 
 FOLDERS = {
-    **{name: lambda folder, name=name: joined(folder, ENCODERS / name) for name in ("bert", "jina_v3", "clip_own")},
+    **{name: lambda folder, name=name: joined(folder, ENCODERS / name)
+       for name in ("bert", "jina_v3", "clip_own", "wav2vec2_base")},
     **{name: lambda folder, name=name: joined(folder, DECODERS / name) for name in ("t5", "whisper", "reranker")},
     "marian": lambda folder: joined(folder, MARIAN_TOKENIZER, DECODERS / "marian"),
     "marian of two vocabularies": lambda folder: joined(folder, MARIAN_TOKENIZER, DECODERS / "marian_own"),

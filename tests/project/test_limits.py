@@ -85,6 +85,7 @@ from engine.server.protocol import Protocol
 from engine.server.settings import MAX_HELD, MAX_ON_DISK, Settings
 from engine.server.tei import DecodeForm, TokenizeForm, decode, tokenize
 from engine.server.text_fields import check_choices
+from engine.server.zero_shot import ZeroShotForm, ZeroShotParameters, zero_shot
 
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
@@ -401,6 +402,9 @@ PROBES: dict[str, Probe] = {
     "server/settings.py: MAX_SKIPPED": Probe(lambda n, place: Protocol._skip(SimpleNamespace(_skipped=0), n)),
     "server/settings.py: MAX_TOKENIZED": Probe(
         lambda n, place: tokenize(TokenizeForm(inputs="a" * n), engine_of(random_model(tiny_text()), threads=1))),
+    "server/settings.py: MAX_LABELS": Probe(lambda n, place: zero_shot(
+        ZeroShotForm(inputs="a", parameters=ZeroShotParameters(candidate_labels=["a"] * n)),
+        engine_of(random_model(tiny_text()), threads=1))),
     "server/settings.py: MAX_DECODED": Probe(
         lambda n, place: decode(DecodeForm(ids=[1] * n), engine_of(random_model(tiny_text()), threads=1))),
     "server/settings.py: MAX_CHOICES": Probe(lambda n, place: check_choices(n, "n")),

@@ -31,9 +31,11 @@ from ..tools.speech import recording, timed
 from ..tools.text_models import text_model
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import VOCABULARY, tiny_text
+from ..tools.zero_shot import nli_folder
 
 MODELS = {"vectors": ("/v1/embeddings", "/v2/embed", "/embed", "/embed_all", "/similarity", "/tokenize", "/decode"),
-          "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "bert_tag": ("/tag",),
+          "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "nli": ("/zero-shot",),
+          "bert_tag": ("/tag",),
           "bert_pairs": ("/rerank", "/v1/rerank", "/score", "/predict"),
           "text": ("/v1/chat/completions", "/v1/completions", "/v1/completions", "/tokenize", "/detokenize",
                    "/apply-template"),
@@ -81,12 +83,23 @@ def inputs(rng: random.Random) -> object:
     return junk(rng)
 
 
+def labels(rng: random.Random) -> object:
+    """Return the parameters of a request to /zero-shot, right ones in most cases."""
+    found = {"candidate_labels": rng.choice((["a", "the cat"], "a, b", inputs(rng)))}
+    for name, values in (("hypothesis_template", ("it is {}", "it is", "{0}", None)),
+                         ("multi_label", (True, False, None)), ("truncate", (True, "x"))):
+        if rng.random() < 0.2:
+            found[name] = rng.choice(values) if rng.random() < 0.8 else junk(rng)
+    return found if rng.random() < 0.95 else junk(rng)
+
+
 def fields(rng: random.Random, path: str) -> dict[str, object]:
     """Return the fields of a request to a route."""
     found: dict[str, object] = {
         "/v1/embeddings": lambda: {"input": inputs(rng)}, "/v2/embed": lambda: {"texts": inputs(rng)},
         "/similarity": lambda: {"inputs": {"source_sentence": text(rng), "sentences": inputs(rng)}},
         "/decode": lambda: {"ids": inputs(rng)},
+        "/zero-shot": lambda: {"inputs": inputs(rng), "parameters": labels(rng)},
         "/rerank": lambda: {"query": text(rng), rng.choice(("texts", "documents")): inputs(rng)},
         "/v1/rerank": lambda: {"query": text(rng), "documents": inputs(rng)},
         "/score": lambda: {"text_1": inputs(rng), "text_2": inputs(rng)},
@@ -303,7 +316,7 @@ def run(count: int, seed: int, first: int = 0, names: Sequence[str] = tuple(MODE
             elif name == "vectors":
                 model = engine_of(random_model(tiny_text(max_seq_length=12, prompts=prompts)), threads=1)
             else:
-                model = Engine.load(folder_of(name), threads=1)
+                model = Engine.load(nli_folder("bert_classify") if name == "nli" else folder_of(name), threads=1)
             client = stack.enter_context(serving(model, max_body=20_000))
             readers[name] = stack.enter_context(closing(Reader(client.port)))
         for number in range(first, first + count):

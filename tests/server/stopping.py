@@ -156,12 +156,27 @@ def write_model(folder: Path) -> Path:
     return path
 
 
+def write_text_model(folder: Path) -> Path:
+    """Write a tiny model that writes texts, and return its path."""
+    path = folder / "text.npz"
+    save(text_weights(), path)
+    return path
+
+
+def write_speech_model(folder: Path) -> Path:
+    """Write a tiny model of speech, and return its path."""
+    path = folder / "speech.npz"
+    save(timed(), path)
+    return path
+
+
+MAKERS = {"text": write_text_model, "vectors": write_model, "speech": write_speech_model}
+"""What writes a tiny model of each kind."""
+
+
 def write_models(folder: Path) -> list[Path]:
     """Write a tiny model of each kind, and return their paths."""
-    text, speech = folder / "text.npz", folder / "speech.npz"
-    save(text_weights(), text)
-    save(timed(), speech)
-    return [text, write_model(folder), speech]
+    return [write(folder) for write in MAKERS.values()]
 
 
 if __name__ == "__main__":

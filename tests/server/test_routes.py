@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from huggingface_hub import InferenceClient
 
 from engine import Engine
 from engine.jobs.batch_api import BatchRequest
@@ -19,6 +20,7 @@ from ..tools.head_models import folder_of
 from ..tools.late_folders import write_late
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import ids, tiny_text
+from ..tools.zero_shot import nli_folder
 
 pytest.importorskip("uvicorn")
 
@@ -41,7 +43,7 @@ def make(name, folder):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")     # the folder has words that are no tokens
             return Engine.load(write_late(folder, "bert"), threads=1)
-    return Engine.load(folder_of(name), threads=1)
+    return Engine.load(nli_folder("bert_classify") if name == "nli" else folder_of(name), threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +94,13 @@ def labels(model, inputs):
             for row in model.classify(inputs, top_k=None)]
 
 
+ASKED = {"candidate_labels": ["good", "a cat"], "hypothesis_template": "it is {}", "multi_label": True}
+
+
+def own_labels(model, inputs):
+    return model.classify(inputs, top_k=None, **ASKED)
+
+
 def ranks(model, inputs):
     return [{"index": one["corpus_id"], "relevance_score": one["score"], "document": {"text": one["text"]}}
             for one in model.rank("a cat", inputs, return_documents=True)]
@@ -129,6 +138,8 @@ CASES = [
     inputs_case("/embed_sparse", "bert_fill_mask", sparse, with_ids=False),
     Case("/predict", "bert_classify", {"inputs": TEXTS[0]}, {"inputs": [[text] for text in TEXTS]}, "tei", "inputs",
          labels, {"inputs": []}, None, {"inputs": ""}),
+    Case("/zero-shot", "nli", {"inputs": TEXTS[0], "parameters": ASKED}, {"inputs": TEXTS, "parameters": ASKED}, "tei",
+         "inputs", own_labels, {"inputs": [], "parameters": ASKED}, None, {"inputs": "", "parameters": ASKED}),
     *(Case(path, "bert_pairs", {"query": "a cat", "documents": TEXTS[:1], "return_documents": True},
            {"query": "a cat", "documents": TEXTS, "return_documents": True}, "cohere", "documents", ranks,
            {"query": "a cat", "documents": []}) for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
@@ -494,3 +505,25 @@ def test_pages(served):
     assert client.get("/x").status == 404
     assert (answer := client.get("/embed")).status == 405
     assert answer.headers["allow"] == "POST"
+
+
+def test_labels_of_the_client(served, snapshot, monkeypatch):
+    """The form is that of the client of huggingface_hub, whose fields may be null, and a string has commas."""
+    client = served("nli")
+    body = {"inputs": TEXTS[0], "parameters": {"candidate_labels": "good, a cat", "hypothesis_template": None,
+                                               "multi_label": None}}
+    assert client.post("/zero-shot", body).data == client.model.classify(
+        TEXTS[0], candidate_labels=["good", "a cat"], top_k=None)
+    wrong = [{"candidate_labels": []}, {"candidate_labels": ["a", "a"]}, {"candidate_labels": ["a", 1]}, {},
+             {"candidate_labels": ["a"], "hypothesis_template": "it is"}, {"candidate_labels": ["a"], "truncate": "x"},
+             {"candidate_labels": ["a"] * 1000, "hypothesis_template": "it is {}" + "." * 300},
+             {"candidate_labels": ["a", "cat " * 100]}, {"candidate_labels": ["a"], "top_k": 1}]
+    lines = refusals(client, [("/zero-shot", {"inputs": "a", "parameters": one}) for one in wrong]).splitlines()
+    assert [line[-300:] for line in lines] == snapshot
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)     # it asks this server alone
+    asked = InferenceClient().zero_shot_classification(
+        TEXTS[0], ["good", "a cat"], model=f"http://127.0.0.1:{client.port}/zero-shot")
+    assert [{"label": one.label, "score": one.score} for one in asked] == client.post("/zero-shot", body).data
+    other = served("bert_classify").post("/zero-shot", body)
+    assert other.status == 400
+    assert "this one has dull, lively, neither" in other.data["error"]

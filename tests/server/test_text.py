@@ -104,6 +104,16 @@ def test_log_probabilities_of_both_forms(client, path, asked):
         assert told[1]["72"]["logprob"] == client.model.score([[71, 72]])[0].log_probabilities[0]
 
 
+@pytest.mark.parametrize(("given", "same"), [
+    ({"n_predict": 3}, {"max_tokens": 3}), ({"n_predict": -1}, {}),
+    ({"repeat_penalty": 1.3}, {"repetition_penalty": 1.3})])
+def test_names_of_llama_server(client, given, same):
+    asked = {"prompt": "the cat", "seed": 3}
+    found, expected = (client.post(COMPLETE, asked | fields) for fields in (given, same))
+    assert found.data["choices"] == expected.data["choices"]
+    assert "x-engine-ignored" not in found.headers
+
+
 def test_who_asks_twice_gets_two_texts_and_who_sends_the_seed_gets_the_same_body(client):
     asked = {"messages": HELLO, "max_tokens": 12, "logit_bias": {"258": -100}}
     first, second = (client.post(CHAT, asked) for _ in range(2))
@@ -168,6 +178,7 @@ WRONG = {
     "no prompt": (COMPLETE, {}, 400, "prompt", None),
     "an empty list": (COMPLETE, {"prompt": []}, 400, "prompt", None),
     "no new tokens": (COMPLETE, {"prompt": "a", "max_tokens": 0}, 400, "max_tokens", None),
+    "no predicted tokens": (COMPLETE, {"prompt": "a", "n_predict": 0}, 400, "n_predict", None),
     "a suffix": (COMPLETE, {"prompt": "a", "suffix": "b"}, 400, "suffix", None),
     "a wrong type": (COMPLETE, {"prompt": "a", "temperature": "hot"}, 400, "temperature", None),
     "a wrong value": (COMPLETE, {"prompt": "a", "max_tokens": -1}, 400, "max_tokens", None),

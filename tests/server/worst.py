@@ -24,21 +24,27 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from engine.server.settings import MAX_DECODED, MAX_HELD, MAX_TOKENIZED
+import numpy as np
 
-from ..tools.encoders import save_encoder
+from engine.server.settings import MAX_DECODED, MAX_HELD, MAX_LABELS, MAX_ON_DISK, MAX_TOKENIZED
+from engine.speech.samples import RATE
+
 from ..tools.head_models import folder_of
-from ..tools.serving import Client
-from ..tools.tiny_models import random_model
-from ..tools.tiny_text import tiny_text
+from ..tools.serving import JSON, Client
+from ..tools.sound_files import encoded, wav
+from ..tools.text_models import HELLO
+from ..tools.zero_shot import nli_folder
+from .bodies import CHAT, COMPLETE, FORM, TRANSCRIBE, form, sound
+from .stopping import MAKERS
 
 BODY = 16_000_000
 """About the bytes of the longest body that a server reads."""
 EMOJI = "\U0001f408"
 ROUTES: dict[str, tuple[str, ...]] = {
     "vectors": ("/v1/embeddings", "/v2/embed", "/embed", "/embed_all", "/similarity", "/tokenize", "/decode"),
-    "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "bert_tag": ("/tag",),
-    "bert_pairs": ("/rerank", "/score")}
+    "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "nli": ("/zero-shot",), "bert_tag": ("/tag",),
+    "bert_pairs": ("/rerank", "/score"),
+    "text": (CHAT, COMPLETE, "/tokenize", "/detokenize", "/apply-template"), "speech": (TRANSCRIBE,)}
 """The routes that are attacked, by the model."""
 
 
@@ -53,15 +59,56 @@ def with_ids(field: str) -> list[Any]:
     return [{field: [[5] * 8] * 250_000}, {field: [[5]] * 1_500_000}, {field: [5] * 2_000_000}, {field: [[]] * 10}]
 
 
+def chats() -> list[Any]:
+    """Return the worst conversations: long, of many messages, of many parts, and full of control tokens."""
+    texts = ("a" * 3_900_000, "<|im_start|>" * 300_000, EMOJI * 3_900_000, "\U000f0000\U000f0001" * 1_900_000)
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    parts = [{"type": "text", "text": "a"}] * 60_000
+    return [*([{"role": "user", "content": text}] for text in texts), turns * 30_000,
+            [{"role": "user", "content": parts}], [{"role": "user", "content": "a" * 15_900_000}]]
+
+
+def whole_contexts(**prompt: Any) -> list[Any]:
+    """Return requests for as many tokens as a model with 300 positions writes, with all that can be told of them."""
+    given = prompt | {"ignore_eos": True, "seed": 1, "n": 128, "temperature": 2}
+    return [given, given | {"stream": True}, given | {"stop": ["a" * 1000 + "b"] * 16, "min_tokens": 200},
+            given | {"logit_bias": {str(i): 0.1 for i in range(300)}, "presence_penalty": 1, "n": 1}]
+
+
+def recordings() -> list[bytes]:
+    """Return the worst forms: long recordings in few bytes, many bytes that are none, and many fields."""
+    silence = encoded(np.zeros(3600 * RATE // 2, np.float32), "FLAC", "PCM_16", RATE // 2)     # an hour
+    noise = np.random.default_rng(0).bytes(2**24)
+    return [form(silence), form(sound(300), response_format="verbose_json"), form(noise),
+            form(b"", **{f"field {i}": "a" for i in range(60)}), form(b"RIFF" + noise), form(wav(noise, rate=10**6)),
+            form(wav(noise)), form(silence, stream="true")]
+
+
 def worst(path: str) -> list[Any]:
-    """Return the worst bodies of a route that we know."""
+    """Return the worst bodies of a route that we know; those of a form are bytes."""
     long = "the cat sat " * 700
+    if path == TRANSCRIBE:
+        return recordings()
+    if path == CHAT:
+        told = {"logprobs": True, "top_logprobs": 20}
+        return [*({"messages": one, "max_tokens": 1} for one in chats()), *whole_contexts(messages=HELLO),
+                *whole_contexts(messages=HELLO, **told)]
+    if path == COMPLETE:
+        many = {"prompt": [[70] * 290] * 128, "max_tokens": 10, "logprobs": 20, "echo": True, "ignore_eos": True}
+        return [many, many | {"stream": True}, *lists("prompt"), *with_ids("prompt"),
+                *whole_contexts(prompt="a", logprobs=20)]
+    if path == "/apply-template":
+        return [{"messages": one} for one in chats()]
+    if path == "/detokenize":
+        return [{"tokens": [70] * MAX_DECODED}, {"tokens": [399] * MAX_DECODED}, {"tokens": [70] * 3_000_000}]
     if path == "/v2/embed":
         return lists("texts", embedding_types=["float", "base64", "binary", "ubinary"])
     if path == "/similarity":
         return [{"inputs": {"source_sentence": "a", "sentences": one["inputs"]}} for one in lists("inputs")]
     if path == "/tokenize":
-        return [{"inputs": "a " * (MAX_TOKENIZED // 2)}, {"inputs": ["a"] * MAX_TOKENIZED},
+        return [{"content": EMOJI * MAX_TOKENIZED, "with_pieces": True}, *({"messages": one} for one in chats()),
+                {"prompt": "a " * (MAX_TOKENIZED // 2), "return_token_strs": True},
+                {"inputs": "a " * (MAX_TOKENIZED // 2)}, {"inputs": ["a"] * MAX_TOKENIZED},
                 {"inputs": [EMOJI] * MAX_TOKENIZED}, *lists("inputs")]
     if path == "/decode":
         return [{"ids": [5] * MAX_DECODED}, {"ids": [[5]] * MAX_DECODED}, {"ids": [[2000]] * 1_000_000},
@@ -72,6 +119,13 @@ def worst(path: str) -> list[Any]:
     if path == "/score":
         return [{"text_1": first, "text_2": second} for first in ("a", long)
                 for second in (["a"] * 300_000, ["a"] * 20_000, [long] * 1500)]
+    if path == "/zero-shot":
+        labels = [f"{i}" for i in range(MAX_LABELS)]
+        return [one | {"parameters": {"candidate_labels": labels, "hypothesis_template": "{}"}}
+                for one in (*lists("inputs"), {"inputs": long})] + [
+                {"inputs": "a", "parameters": {"candidate_labels": ["a"] * 3_000_000}},
+                {"inputs": "a", "parameters": {"candidate_labels": "a," * (BODY // 2)}},
+                {"inputs": "a", "parameters": {"candidate_labels": labels, "hypothesis_template": "{}" + "a" * BODY}}]
     if path == "/predict":
         return [*lists("inputs"), {"inputs": [["a", "b"]] * 200_000}, {"inputs": [["a", long]] * 1500}]
     if path == "/tag":
@@ -125,7 +179,8 @@ def attack(port: int, process: subprocess.Popen[bytes], path: str, asked: list[A
            connections: int = 8) -> Seen:
     """Attack a route for some seconds with the bodies that are asked."""
     seen, end, good = Seen(), time.monotonic() + seconds, harmless(path)
-    bodies = [json.dumps(body, ensure_ascii=False).encode() for body in asked]
+    bodies = [body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode() for body in asked]
+    kind = (FORM if path == TRANSCRIBE else JSON)["content-type"]
     before = peak(process)
 
     def attacker(first: int) -> None:
@@ -134,14 +189,15 @@ def attack(port: int, process: subprocess.Popen[bytes], path: str, asked: list[A
             client = Client(port)
             with suppress(OSError, HTTPException, ValueError):
                 status = 0
-                status = client.post(path, bodies[number % len(bodies)], authorization="Bearer attacker").status
+                status = client.post(path, bodies[number % len(bodies)], authorization="Bearer attacker",
+                                     content_type=kind).status
             seen.statuses[status] += 1
             client.close()
             number += 1
 
     def other(client: Client, count: int, times: list[float]) -> None:
         begun = time.monotonic()
-        status = client.post(path, good(count), authorization="Bearer other").status
+        status = client.post(path, good(count), authorization="Bearer other", content_type=kind).status
         times.append(time.monotonic() - begun)
         if status != 200:
             seen.refused[status] += 1
@@ -184,16 +240,25 @@ def harmless(path: str) -> Callable[[int], Any]:
         "/rerank": lambda texts: {"query": "the cat", "documents": texts},
         "/decode": lambda texts: {"ids": [[5, 6]] * len(texts)},
         "/score": lambda texts: {"text_1": "the cat", "text_2": texts},
-        "/predict": lambda texts: {"inputs": [[text] for text in texts]}}
+        CHAT: lambda texts: {"messages": HELLO, "n": len(texts), "max_tokens": 2},
+        COMPLETE: lambda texts: {"prompt": texts, "max_tokens": 2},
+        "/apply-template": lambda texts: {"messages": HELLO * len(texts)},
+        "/detokenize": lambda texts: {"tokens": [70] * len(texts)}, TRANSCRIBE: lambda texts: form(sound(1)),
+        "/predict": lambda texts: {"inputs": [[text] for text in texts]},
+        "/zero-shot": lambda texts: {"inputs": texts, "parameters": {"candidate_labels": ["a cat"]}}}
     return lambda count: make.get(path, lambda texts: {"inputs": texts})(["the cat sat on a mat"] * count)
 
 
 def model_of(name: str, folder: Path) -> str:
     """Return the path of a tiny model, which is made if there is none."""
-    if name != "vectors":
-        return str(folder_of(name))
-    save_encoder(random_model(tiny_text()), folder / "tiny.npz")
-    return str(folder / "tiny.npz")
+    if name not in MAKERS:
+        return str(nli_folder("bert_classify") if name == "nli" else folder_of(name))
+    return str(MAKERS[name](folder))
+
+
+def bound(path: str) -> int:
+    """Return the most bytes that all requests to a route may take; the samples of recordings are mapped files."""
+    return MAX_HELD + MAX_ON_DISK * (path == TRANSCRIBE)
 
 
 def percentile(times: list[float], share: float) -> float:
@@ -224,7 +289,7 @@ def described(path: str, seen: Seen) -> str:
     return (f"{path}: attackers {dict(seen.statuses)}; single 99 % {percentile(seen.single, 0.99):.2f} s of "
             f"{len(seen.single)}; list alone {seen.alone:.3f} s, median {percentile(seen.many, 0.5):.3f}, 99 % "
             f"{percentile(seen.many, 0.99):.2f} of {len(seen.many)}; others' refusals {dict(seen.refused)}; memory "
-            f"{seen.memory / 2**20:.0f} of {MAX_HELD / 2**20:.0f} MB")
+            f"{seen.memory / 2**20:.0f} of {bound(path) / 2**20:.0f} MB")
 
 
 if __name__ == "__main__":

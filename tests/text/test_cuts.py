@@ -7,7 +7,7 @@ import pytest
 
 from engine import Engine, InputError, Reranker
 from engine.text.cuts import truncating
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer, counting_tokens
 
 from ..tools import head_texts as texts
 from ..tools.encoders import engine_of
@@ -46,6 +46,15 @@ def test_pairs_with_one_query():
         tokenizer.pairs([("the cat", "dog"), ("the cat", "a"), ("the cat", "mat")])
     with pytest.raises(InputError, match="a text of 7 tokens"), truncating(False):
         tokenizer.pairs([("the cat", "dog"), ("the cat", "a mat"), ("the cat", "mat")])
+
+
+def test_a_text_with_each_of_several_counts_once():
+    tokenizer = Tokenizer(tiny_text(max_seq_length=6), 64, 1)
+    seconds = tokenizer.second_texts(["a", "a mat"])
+    with truncating() as cuts, warnings.catch_warnings(record=True), counting_tokens() as lengths:
+        tokenizer.with_each(["dog", "the cat"], seconds)
+        assert (cuts.texts, cuts.cut, lengths) == (2, 1, [5 + 6, 6 + 6])
+        assert (cuts.longest, tokenizer.count(cuts.longest)) == (("the cat", "a mat"), "7")
 
 
 def test_a_call_warns_once():

@@ -152,6 +152,23 @@ def test_long_pairs_have_the_tokens_that_tokenizers_gives(kind, direction, monke
         assert [row.tolist() for row in tokens.token_type_ids] == [encoding.type_ids for encoding in expected]
 
 
+@pytest.mark.parametrize("direction", ["right", "left"])
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_pairs_whose_first_text_alone_is_cut(kind, direction):
+    tokenizer, rng = trained(kind), random.Random(2)
+    tokenizer.enable_truncation(40, direction=direction)
+    own = Tokenizer(TextConfig(tokenizer.to_str().encode(), max_seq_length=40), None, 1)
+    tokenizer.enable_truncation(40, strategy="only_first", direction=direction)
+    firsts = ["", "the", *(a_text(rng, most) for most in (9, 40, 90, 200, 900, 3000))]
+    seconds = own.second_texts(["", "a cat", "the cat sat on a mat", "Größe"])
+    tokens = own.with_each(firsts, seconds)
+    expected = [tokenizer.encode(first, second) for first in firsts for second in seconds.texts]
+    assert [row.tolist() for row in tokens.input_ids] == [encoding.ids for encoding in expected]
+    assert [row.tolist() for row in tokens.token_type_ids] == [encoding.type_ids for encoding in expected]
+    with pytest.raises(InputError, match="has at least 40 tokens, and the model reads 37 of two texts together"):
+        own.second_texts(["a", "the cat " * 100])
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_pair_of_long_words_takes_little_memory(threads):
     """`tokenizers` pairs each piece of one text with each of the other, here 50 million times."""
@@ -166,3 +183,5 @@ def test_a_long_pair_whose_special_tokens_cannot_be_found():
     with pytest.raises(InputError, match="a pair of 2,000 and 2,000 characters is too long for this model's tokenizer"):
         own([("x" * 2000, "y" * 2000)])
     assert own([("x" * 6, "y" * 20)]).input_ids[0].tolist() == [0] * 6 + [1] * 10
+    with pytest.raises(InputError, match="does not show where the texts of a pair stand"):
+        own.second_texts(["x"])

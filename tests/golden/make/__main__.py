@@ -27,7 +27,7 @@ WRITERS = {
     "gguf": "files", "ctranslate2": "files",
     "distance_biases": "models", "hidden_states": "models", "deberta": "models", "encoders": "models",
     "clip_and_siglip": "models", "adapters": "models", "images_and_sound": "models", "images": "models",
-    "torch_transformer": "models",
+    "torch_transformer": "models", "ctc": "models",
     "generation": "models", "generating": "models", "reranker": "models",
     "known_rerankers": "models", "audio": "models", "ctranslate2_whisper": "models",
     "mpnet": "models", "splade": "models", "annalog": "models", "smollm2": "models", "llama_cpp": "files",
