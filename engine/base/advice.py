@@ -366,8 +366,8 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "pool chunk_size": instead(_ALL_CPUS),
         "token_pooling": instead(LACKS)})},
     "classify": {**_PIPELINE, **each({
-        "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences images": same("texts"),
-        "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
+        "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences": same("texts"),
+        "images": same("texts"), "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
     "tag": {**_PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
             "offset_mapping": instead("the tokenizer gives the offsets"),
             "delimiter": instead("words are joined by spaces", " ")},

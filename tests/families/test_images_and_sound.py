@@ -167,8 +167,8 @@ def test_configs_that_are_refused(refusals):
         ("whisper", {"use_weighted_layer_sum": True}), ("whisper", {"activation_function": "softplus"}),
         ("dinov2", {"mlp_ratio": float("nan")}), ("dinov2", {"mlp_ratio": -1}), ("dinov2", {"mlp_ratio": 1e300}),
         ("siglip_vision_model", {"vision_use_head": False}), ("siglip_vision_model", {"hidden_act": "quick_gelu"}),
-        ("clip_vision_model", {"is_decoder": True}),
-        ("vit", {"num_attention_heads": 5}), ("dinov2", {"hidden_size": 10**400}),
+        ("clip_vision_model", {"is_decoder": True}), ("vit", {"num_attention_heads": 5}),
+        ("dinov2", {"hidden_size": 10**400}),
         ("hubert", {"conv_pos_batch_norm": True}), ("wav2vec2", {"add_adapter": True}),
         ("wav2vec2", {"adapter_attn_dim": 16}), ("wav2vec2", {"conv_dim": [512, 0]}), ("wav2vec2", {"conv_dim": 7}),
     ])
