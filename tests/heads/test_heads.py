@@ -231,7 +231,7 @@ def test_words_tied_by_the_config_alone(tmp_path):
     ({"steps": (HeadNorm("n", 2.0), HeadLinear("a", 2))}, "eps must be a number"),
     ({"task": "answer", "rows": "all", "steps": (HeadLinear("a", 3),), "labels": ()},
      "2 outputs, start and end, not 3"),
-    ({"rows": "asked"}, "a head of classify has rows first or last or all, not asked"),
+    ({"rows": "asked"}, "a head of classify has rows first or last or all or first_two or first_mean, not asked"),
     ({"task": "tag"}, "a head of tag has rows all, not first"),
     ({"task": "fill_mask", "rows": "all"}, "a head of fill_mask has rows asked, not all"),
     ({"task": "tag", "rows": "all", "steps": (Mean(), HeadLinear("a", 2))}, "reads each token by itself"),

@@ -134,9 +134,9 @@ def test_wrong_options(options, message):
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    (np.zeros((4, 4, 3), np.uint8), "this model reads texts and no images, and the first input"),
+    (np.zeros((4, 4, 3), np.uint8), "text 0 must be a string, not ndarray"),
     ([("a", "b")], "text 0 must be a string, not tuple"),
-    ([b"\x89PNG"], "this model reads texts and no images"), (nli_folder, "texts must be a string or a list of strings"),
+    ([b"\x89PNG"], "text 0 must be a string, not bytes"), (nli_folder, "texts must be a string or a list of strings"),
     ({"text": "a", "text_pair": "b"}, r"a pair of texts is a tuple in the list: \[\(text, text_pair\)\]"),
     (["a", None], "text 1 must be a string, not NoneType None"),
 ])
@@ -155,7 +155,7 @@ def test_other_models_say_why_not(name, message):
 
 
 def test_a_model_of_images_has_its_own_labels_alone():
-    with pytest.raises(UnsupportedError, match="candidate_labels are for texts, and this model classifies images"):
+    with pytest.raises(UnsupportedError, match="candidate_labels of images need a model that compares images with texts, such as CLIP"):
         Engine.load(IMAGES / "vit", threads=1).classify([], candidate_labels=LABELS)
 
 

@@ -49,7 +49,7 @@ def test_wrong_entries_are_refused(saved, refusals):
         load(tmp_path, document | changes, arrays)
 
     refusals(call, [
-        {"version": 6}, {"version": 2}, {"version": "3"}, {"format": "another"}, {"surprise": 1}, {"generation": []},
+        {"version": 7}, {"version": 2}, {"version": "3"}, {"format": "another"}, {"surprise": 1}, {"generation": []},
         {"generation": {"num_beams": 0}}, {"decoder": {}},
         {"decoder": {"model": {"family": "x"}}}, {"decoder": 5}, {"shared": "embeddings.word"},
         {"shared": ["layers.7.ffn.up.weight"]}, {"shared": ["embeddings.word"]},
