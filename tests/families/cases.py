@@ -62,8 +62,9 @@ class Case:
         """Its models in tests/golden/encoders."""
         if not self.types and not self.shared:
             return []
-        families = {name: _family_of(values) for name, values in _configs(ENCODERS)}
-        return [name for name, family in families.items() if family and module_of(family) == self.module]
+        of_others = {each for case in CASES if case is not self and case.module == self.module for each in case.types}
+        return [name for name, values in _configs(ENCODERS) if values["model_type"] not in of_others
+                and (family := _family_of(values)) and module_of(family) == self.module]
 
     @cached_property
     def generating(self) -> list[str]:

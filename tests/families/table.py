@@ -12,7 +12,7 @@ from engine.families import ARCHITECTURES, BY_POSITIONS, FAMILIES, REFUSED, get_
 from engine.model.config import ModelConfig
 from engine.model.precision import LOADABLE
 from engine.programs import program_of
-from tests.families.cases import CASES, CONFIGS
+from tests.families.cases import CASES, CONFIGS, Case
 from tests.tools.golden_models import config_of
 from tests.tools.paths import DECODERS, ROOT
 
@@ -22,8 +22,16 @@ DOCUMENT = ROOT / "docs" / "families.md"
 START, END = "<!-- made by python -m tests.families.table -->", "<!-- end -->"
 GENERATING = "<!-- the table of language models, made by python -m tests.families.table -->"
 
-FAMILY_CASES = {case.module: case for case in CASES if case.types or case.shared}
+FAMILY_CASES: dict[str, list[Case]] = {}
 """The rows of families that encode, by the name of the module."""
+for case in CASES:
+    if case.types or case.shared:
+        FAMILY_CASES.setdefault(case.module, []).append(case)
+
+
+def golden(module: str) -> list[str]:
+    """Return the golden encoders of a family."""
+    return [name for case in FAMILY_CASES[module] for name in case.golden]
 
 
 def model_types() -> dict[str, set[str]]:
@@ -53,10 +61,10 @@ def table() -> str:
         if positions := [f"`{positions}`" for (_, positions), family in BY_POSITIONS.items()
                          if module_of(family) == module]:
             types += f", by `position_embedding_type` {positions[0]}"
-        case = FAMILY_CASES[module]
-        on_cuda = {cuda(config_of(name)) for name in case.golden}
+        published = ", ".join(case.published for case in FAMILY_CASES[module])
+        on_cuda = {cuda(config_of(name)) for name in golden(module)}
         words = {frozenset({True}): "yes", frozenset({False}): "no", frozenset({True, False}): "in part"}
-        rows.append(f"| {title} | {types} | {case.published} | {len(case.golden)} | {', '.join(LOADABLE)} | "
+        rows.append(f"| {title} | {types} | {published} | {len(golden(module))} | {', '.join(LOADABLE)} | "
                     f"{words[frozenset(on_cuda)]} |")
     refused = [f"- `{name}`: {reason}." for name, reason in REFUSED.items()]
     return "\n".join([*rows, "", "These `model_type` are refused:", "", *refused])
