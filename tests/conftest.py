@@ -60,6 +60,13 @@ def pytest_collection():
         gc.enable()
 
 
+@pytest.fixture(scope="module")
+def quick_collections():
+    """Let the many collections of garbage of a module not go through what the modules before it keep."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Take the quick tests alone, if asked; let slow files start first, so that all workers end at about one time."""

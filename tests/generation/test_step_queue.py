@@ -33,6 +33,7 @@ from ..tools import outside
 from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
 from .table_stepper import TableStepper
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
 OPERATIONS = int(os.environ.get("ENGINE_STEP_OPERATIONS", "800"))
 WAIT = 60 + OPERATIONS // 200
 """Seconds after which a test of threads fails that waits."""

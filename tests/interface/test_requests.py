@@ -30,6 +30,7 @@ from ..tools.generators import SOURCES, ids_of, language_model, translator
 from ..tools.interrupts import interrupt_at, interruptible
 from ..tools.tiny_models import random_model
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
 LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "60"))
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "150"))
 BOUNDED = int(os.environ.get("ENGINE_BOUNDED_REQUESTS", "150"))

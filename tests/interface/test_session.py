@@ -25,6 +25,7 @@ from ..tools.paths import ROOT
 from ..tools.threads import wait_for
 from ..tools.tiny_text import tiny_text
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
 LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "200"))
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "100"))
 SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5, "temperature": 2.0}, {"repetition_penalty": 1.3},

@@ -32,6 +32,7 @@ from ..tools.limited import outcome
 from ..tools.paths import ROOT
 from ..tools.threads import wait_for
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "300"))
 OPERATIONS = int(os.environ.get("ENGINE_OPERATIONS", "2000"))
 WAIT = 60 + OPERATIONS // 200
