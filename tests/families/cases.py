@@ -177,7 +177,8 @@ CLIP_IMAGES = Case(
     "clip", "CLIP's images",
     types=("clip_vision_model",),
     left_out=["text_model.embeddings.position_embedding.weight", "text_projection.weight",
-              "vision_model.embeddings.position_ids"])
+              "vision_model.embeddings.position_ids"],
+    cuda="Linear with activation='silu'")
 
 SIGLIP_IMAGES = Case(
     "siglip", "SigLIP's images",
