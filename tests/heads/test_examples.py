@@ -12,7 +12,7 @@ from ..tools import late_folders
 from ..tools.examples import example
 from ..tools.head_models import folder_of
 from ..tools.head_texts import LONG, TEXTS, sentence
-from ..tools.paths import MODELS
+from ..tools.paths import IMAGES, MODELS
 from ..tools.zero_shot import nli_folder
 
 pytest.importorskip("tokenizers")
@@ -111,6 +111,25 @@ def test_own_labels(tmp_path, capsys):
     functions["main"](str(nli_folder("deberta_classify")), str(tmp_path / "texts.txt"), *names)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f"{', '.join(own) or '?'}\t{text}" for own, text in zip(found, texts, strict=True)]
+
+
+def test_find_pictures(tmp_path, capsys):
+    pillow = pytest.importorskip("PIL.Image")
+    paths = [tmp_path / "a.png", tmp_path / "below" / "b.PNG"]
+    paths[1].parent.mkdir()
+    for path, colour in zip(paths, ("red", "blue"), strict=True):
+        pillow.new("RGB", (9, 7), colour).save(path, "PNG")
+    (tmp_path / "notes.txt").write_text("no picture", encoding="utf-8")
+    example("find_pictures")["main"](str(IMAGES / "clip"), str(tmp_path), "<9> <10>", "<17>")
+    lines = capsys.readouterr().out.splitlines()
+    engine = Engine.load(IMAGES / "clip", threads=1)
+    cosines = engine.similarity(engine.encode(["<9> <10>", "<17>"]), engine.encode(paths))
+    for i, text in enumerate(["<9> <10>", "<17>"]):
+        assert lines[3 * i] == text
+        found = [line.split(maxsplit=1) for line in lines[3 * i + 1 : 3 * i + 3]]
+        assert {path: float(score) for score, path in found} == pytest.approx(
+            {str(path): cosine for path, cosine in zip(paths, cosines[i].tolist(), strict=True)}, abs=6e-4)
+        assert found == sorted(found, key=lambda line: -float(line[0]))
 
 
 def test_sure_labels(tmp_path, capsys):
