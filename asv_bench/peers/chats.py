@@ -54,7 +54,7 @@ class Stream:
 
 
 def words(rng: random.Random, count: int) -> str:
-    """Return a text of about so many tokens."""
+    """Return a text of about `count` tokens."""
     return " ".join(rng.choices(WORDS, k=count))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..base.errors import InputError, listed, shown
 from ..files.writing import check_folder, replacing
+from ..images.sources import ENDINGS
 from ..model.precision import FORMATS, WAYS, canonical_name
 
 MODEL_OR_GGUF = "model folder, .npz or .gguf file"
@@ -92,10 +93,6 @@ def add_output(command: argparse.ArgumentParser) -> None:
                          "is complete; by default standard output")
 
 
-OF_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-"""Ends of the names of files that hold one image each."""
-
-
 def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = (), other: str = "",
                 one_text: bool = True, images: bool = False) -> tuple[list[Any], list[str]]:
     """Return the inputs of a command, and what messages call each: the texts of `option`, or the lines of a file.
@@ -104,7 +101,7 @@ def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = 
     another of these ends. one_text: whether a text may stand in the place of the file, which is then the only input.
     images: whether the file may be an image, which is then the only input. Raises `InputError`.
     """
-    if images and args.texts is None and args.file is not None and Path(args.file).suffix.lower() in OF_IMAGES:
+    if images and args.texts is None and args.file is not None and Path(args.file).suffix.lower() in ENDINGS:
         return [Path(args.file)], [args.file]
     texts = given_texts(args, one_text)
     if texts is None:

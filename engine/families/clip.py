@@ -20,10 +20,11 @@ from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.bfloat16 import widened
-from ..weights.input_layers import Patches, Stem, check_patches, make_stem
+from ..weights.input_layers import Patches
 from .fields import ACTIVATIONS, activation, integer, number, padding_id, refuse_variants, sizes
 from .names import Names
 from .parts import Family, Part, Values, Weights
+from .vit import make_patches
 
 NAMES = Names(
     prefix="text_model.",
@@ -64,11 +65,10 @@ QUICK_GELU = {"quick_gelu": "silu"}
 """The activation that computes quick_gelu once `text_part` has changed the weights."""
 
 
-def text_values(values: Values, tower: str = "text") -> Values:
-    """Return the keys of the text encoder, which lie in text_config where config.json describes both encoders.
+def tower_values(values: Values, tower: str) -> Values:
+    """Return the keys of one encoder, which lie in text_config or vision_config where config.json describes both.
 
-    tower: "vision" for the keys of the image encoder in their place. Raises `WeightsError` where the older key
-    text_config_dict says otherwise.
+    tower: "text" or "vision". Raises `WeightsError` where the older key, such as text_config_dict, says otherwise.
     """
     name = f"{tower}_config"
     inner = values.get(name)
@@ -87,12 +87,12 @@ def text_values(values: Values, tower: str = "text") -> Values:
 def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     usual = {"hidden": 512, "heads": 8, "ffn": 2048, "vocab": 49408, "positions": 77}
-    return text_tower("clip", text_values(values), usual, act="quick_gelu", eps=1e-5, causal=True)
+    return text_tower("clip", tower_values(values, "text"), usual, act="quick_gelu", eps=1e-5, causal=True)
 
 
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    quick = text_values(values).get("hidden_act", "quick_gelu") == "quick_gelu"
+    quick = tower_values(values, "text").get("hidden_act", "quick_gelu") == "quick_gelu"
     return text_part(read_config(values), quick, partial(_pool_at_end, values))
 
 
@@ -136,14 +136,14 @@ def _fold_quick_gelu(weights: Weights) -> Weights:
 
 def _pool_at_end(config: Values, text: TextConfig, _settings: Values) -> TextConfig:
     """Return the pooling of CLIP. eos_token_id 2, of configs before 2023, stands for the greatest id of the text."""
-    values = text_values(config)
+    values = tower_values(config, "text")
     end, words = integer(values, "eos_token_id", 49407), integer(values, "vocab_size", 49408)
     return replace(text, pooling=("lasttoken",), end_id=words - 1 if end == 2 else end)
 
 
 def read_images(values: Values) -> Part:
     """Return the image encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    own = text_values(values, "vision")
+    own = tower_values(values, "vision")
     config = image_tower("clip", own, act="quick_gelu", eps=1e-5, embedding_norm=True)
     folded = own.get("hidden_act", "quick_gelu") == "quick_gelu"
     return Part(config, IMAGE_NAMES, lambda config, weights: (config, _fold_quick_gelu(weights) if folded else weights),
@@ -165,7 +165,7 @@ def image_tower(family: str, values: Values, act: str, eps: float, *, embedding_
     )
 
 
-def read_patches(values: Values, arrays: Weights, *, patch: int, first: int) -> Stem:
+def read_patches(values: Values, arrays: Weights, *, patch: int, first: int) -> Patches:
     """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's.
 
     patch: the default of patch_size. first: the number of class tokens, 1 or 0.
@@ -175,11 +175,7 @@ def read_patches(values: Values, arrays: Weights, *, patch: int, first: int) -> 
         tables["first"] = tables["first"].reshape(1, -1)
     if "weight" in tables:      # CLIP's has no bias
         tables.setdefault("bias", np.zeros(tables["weight"].shape[:1], np.float32))
-    stem = make_stem({"kind": "patches", "resize": "none"}, tables)
-    assert isinstance(stem, Patches)
-    check_patches(stem, integer(values, "patch_size", patch), integer(values, "num_channels", 3), first,
-                  integer(values, "image_size", 224))
-    return stem
+    return make_patches(values, tables, resize="none", patch=patch, first=first)
 
 
 FAMILIES = {"clip": Family(read_encoder, read_images=read_images), "clip_text_model": Family(read_encoder),

@@ -20,7 +20,7 @@ from ..files.reading import naming, parse_object
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.attention_pooling import AttentionPooling, make_pooling
-from .clip import NAMES, image_tower, read_patches, text_part, text_tower, text_values
+from .clip import NAMES, image_tower, read_patches, text_part, text_tower, tower_values
 from .fields import boolean, padding_id
 from .names import Names
 from .parts import Family, Part, Values, Weights
@@ -29,12 +29,12 @@ from .parts import Family, Part, Values, Weights
 def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     usual = {"ffn": 3072, "vocab": 32000, "positions": 64}
-    return text_tower("siglip", text_values(values), usual, act="gelu_pytorch_tanh", eps=1e-6, causal=False)
+    return text_tower("siglip", tower_values(values, "text"), usual, act="gelu_pytorch_tanh", eps=1e-6, causal=False)
 
 
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    quick = text_values(values).get("hidden_act") == "quick_gelu"
+    quick = tower_values(values, "text").get("hidden_act") == "quick_gelu"
     return text_part(read_config(values), quick, partial(_pool_at_end, values))
 
 
@@ -59,7 +59,7 @@ def _padding(text: TextConfig, values: Values, settings: Values) -> int:
     padding = document.get("padding")
     if isinstance(padding, dict) and type(padding.get("pad_id")) is int:
         return int(padding["pad_id"])
-    return padding_id(text_values(values), 1)
+    return padding_id(tower_values(values, "text"), 1)
 
 
 IMAGE_NAMES = Names(
@@ -84,7 +84,7 @@ IMAGE_NAMES = Names(
 
 def read_images(values: Values) -> Part:
     """Return the image encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    own = text_values(values, "vision")
+    own = tower_values(values, "vision")
     if boolean(own, "vision_use_head", True) is not True:
         raise UnsupportedError("vision_use_head = false is not supported; only true is")
     config = image_tower("siglip", own, act="gelu_pytorch_tanh", eps=1e-6, embedding_norm=False)

@@ -16,7 +16,7 @@ import numpy as np
 from ..base.errors import UnsupportedError, WeightsError
 from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from ..weights.bfloat16 import widened
-from ..weights.input_layers import Patches, Stem, check_patches, make_stem
+from ..weights.input_layers import Patches, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
 from .heads import CLASSIFIER, HeadNames, Layer, named
 from .names import JOINED_GATE, Names
@@ -126,18 +126,30 @@ def _fold_scales(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, We
     return config, folded
 
 
-def _read_stem(values: Values, arrays: Weights) -> Stem:
+def _read_stem(values: Values, arrays: Weights) -> Patches:
     """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's."""
     # These tables have a first axis of length 1 in files.
     tables = {name: array[0] if name in ("first", "second", "positions", "registers") and array.ndim == 3 else array
               for name, array in arrays.items()}
     if (second := tables.pop("second", None)) is not None and "first" in tables:
         tables["first"] = np.concatenate([tables["first"], second])
-    stem = make_stem({"kind": "patches", "resize": RESIZES[str(values["model_type"])]}, tables)
-    patch, channels = integer(values, "patch_size", 16), integer(values, "num_channels", 3)
-    tokens = 2 if values["model_type"] == "deit" else 1
+    model_type = str(values["model_type"])
+    return make_patches(values, tables, resize=RESIZES[model_type], patch=16, first=2 if model_type == "deit" else 1)
+
+
+def make_patches(values: Values, arrays: Weights, *, resize: str, patch: int, first: int) -> Patches:
+    """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's.
+
+    patch: the default of patch_size. first: the number of tokens before the registers and the patches.
+    """
+    stem = make_stem({"kind": Patches.kind, "resize": resize}, arrays)
     assert isinstance(stem, Patches)
-    check_patches(stem, patch, channels, tokens, integer(values, "image_size", 224))
+    patch, channels = integer(values, "patch_size", patch), integer(values, "num_channels", 3)
+    count = first + (integer(values, "image_size", 224) // max(1, patch)) ** 2
+    if stem.weight.shape[1:] != (channels, patch, patch) or (stem.first_count, len(stem.positions)) != (first, count):
+        raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions and "
+                           f"{first} tokens before them, not {list(stem.weight.shape[1:])} with {len(stem.positions)} "
+                           f"and {stem.first_count}")
     return stem
 
 

@@ -71,7 +71,7 @@ def read_encoder(values: Values) -> Part:
 
 @cache
 def _names(stable: bool, convolutions: int) -> Names:
-    """Return the names of the tensors of a model with so many convolutions."""
+    """Return the names of the tensors of a model with this number of convolutions."""
     norm = "final_norm" if stable else "embeddings.norm"        # the same tensor stands after the layers, or before
     found = {f"encoder.layer_norm.{kind}": f"{norm}.{kind}" for kind in ("weight", "bias")}
     for i in range(convolutions):

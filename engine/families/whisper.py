@@ -12,7 +12,7 @@ from functools import partial
 from ..base.errors import UnsupportedError, WeightsError
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from ..weights.input_layers import Stem, make_stem
+from ..weights.input_layers import Frames, make_stem
 from . import bart
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, padding_id, refuse_variants
 from .names import Names
@@ -46,9 +46,10 @@ def read_encoder(values: Values) -> Part:
     return _encoder(values)
 
 
-def _read_stem(values: Values, arrays: Weights) -> Stem:
+def _read_stem(values: Values, arrays: Weights) -> Frames:
     """Return the two convolutions and the positions; raises `WeightsError` for other sizes than the config's."""
-    stem = make_stem({"kind": "frames"}, arrays)
+    stem = make_stem({"kind": Frames.kind}, arrays)
+    assert isinstance(stem, Frames)
     bins, positions = integer(values, "num_mel_bins", 80), integer(values, "max_source_positions", 1500)
     if stem.weight.shape[1] != bins or len(stem.positions) != positions:
         raise WeightsError(f"by config.json, the stem must take {bins} frequencies and have {positions} positions, not "

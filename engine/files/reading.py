@@ -103,6 +103,22 @@ def open_regular(path: Path) -> BufferedReader:
     return open(descriptor, "rb")
 
 
+def open_given(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a path of the caller as `open_regular`; raises `FileNotFoundError`, and `FormatError` for what is wrong."""
+    try:
+        return open_regular(Path(os.fsdecode(os.fspath(path))))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:      # ValueError: a null byte in a path
+        raise FormatError(f"cannot be read: {_reason(error)}") from None
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """Return how messages name a path of the caller."""
+    name = os.fsdecode(os.fspath(path))
+    return name if name.isprintable() else shown(name, 300)
+
+
 def refuse_pointer(start: bytes) -> None:
     """Raise `FormatError` if a file with this start is a pointer of Git LFS."""
     if start.startswith(_LFS):

@@ -72,11 +72,15 @@ def entailment_of(runner: HeadRunner) -> tuple[int, int]:
     return (0 if found else len(labels) - 1), found
 
 
+def sentences_about(labels: Sequence[str], template: str) -> list[str]:
+    """Return the sentence that a template makes of each label."""
+    return [template.replace(_PLACE, label) for label in labels]
+
+
 def hypotheses_of(runner: HeadRunner, labels: Sequence[str], template: str | None) -> SecondTexts:
     """Return the hypotheses of labels with their tokens; raises `InputError` for one that leaves no room for a text."""
-    hypotheses = [(template or TEMPLATE).replace(_PLACE, label) for label in labels]
     with located("the hypotheses of candidate_labels"):
-        return runner.encoder.tokenizer.second_texts(hypotheses)
+        return runner.encoder.tokenizer.second_texts(sentences_about(labels, template or TEMPLATE))
 
 
 def zero_shot_labels(runner: HeadRunner, logits: np.ndarray, labels: Sequence[str], multi_label: bool,

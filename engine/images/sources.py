@@ -10,17 +10,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from ..base.errors import FileMissing, InputError, UnsupportedError, shown
 from ..base.install import require_images
-from ..files.reading import FormatError, open_regular, refuse_pointer
+from ..files.reading import FormatError, open_given, refuse_pointer, shown_path
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """The formats that are read, by Pillow's names."""
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+"""The ends of the names of files in these formats."""
 MAX_PIXELS = 89_478_485
 """Limit on the pixels of an image, before and after it is resized; Pillow warns of larger ones."""
 MAX_BYTES = 2**28
@@ -40,10 +41,7 @@ def is_pillow(value: Any) -> bool:
 
 def name_of(source: Any) -> str:
     """Return how messages name the source of an image, behind its number; "" for one without a name."""
-    if not isinstance(source, (str, os.PathLike)):
-        return ""
-    name = os.fsdecode(os.fspath(source))
-    return f" ({name if name.isprintable() else shown(name, 300)})"
+    return f" ({shown_path(source)})" if isinstance(source, (str, os.PathLike)) else ""
 
 
 def opened(source: Any) -> Any:
@@ -94,14 +92,11 @@ def _file_of(source: Any) -> Iterator[IO[bytes]]:
     if not isinstance(source, (str, os.PathLike)):
         raise InputError(f"an image is {EXPECTED}, not {type(source).__name__} {shown(source, 60)}")
     try:
-        file = open_regular(Path(os.fsdecode(os.fspath(source))))
+        file = open_given(source)
     except FileNotFoundError:
         raise FileMissing("there is no such file; give the path of an image") from None
     except FormatError as error:
         raise InputError(f"{error}; give the path of an image") from None
-    except (OSError, ValueError) as error:      # ValueError: a null byte in a path
-        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}; give the path of an image"
-                         ) from None
     with file:
         _check_bytes(os.fstat(file.fileno()).st_size)
         try:

@@ -38,8 +38,9 @@ class HeadMethods(EngineBase):
                  timeout: float | None = None) -> Any:
         """Return the labels of texts or images, as the classification pipelines of transformers give them.
 
-        With candidate_labels, they are labels of your own, as its zero-shot classification pipeline gives them. The
-        model is then a classifier of natural language inference, which has a label "entailment".
+        With candidate_labels, they are labels of your own, as its zero-shot classification pipelines give them. The
+        model is then a classifier of natural language inference, which has a label "entailment", and for images one
+        that compares images with texts, such as CLIP.
 
         texts: a string, or a collection of n strings; a pair of strings in a collection is one input. For a model of
             images: a path, bytes, an image of Pillow, uint8 [H,W], [H,W,3] or [H,W,4], or a collection of n of them.
@@ -49,7 +50,7 @@ class HeadMethods(EngineBase):
         candidate_labels: labels of your own to choose from, such as ["sports", "politics"]; a string is split at its
             commas. None for the labels of the model.
         hypothesis_template: what the model is asked about each label, which stands in place of {}; None for "This
-            example is {}."
+            example is {}.", and for images "This is a photo of {}."
         multi_label: whether several labels of a text may be right, so that each has a probability of its own.
             Otherwise the probabilities of all labels of a text sum to 1.
         coverage: for a calibrated model, how often the set of labels of a text shall hold the right one, such as 0.9.

@@ -39,7 +39,7 @@ from ..text.safety import MAX_TOKENIZER
 from ..weights.attention_pooling import make_pooling
 from ..weights.calibration import Calibration
 from ..weights.head import Head, check_heads
-from ..weights.input_layers import Frames, Patches, read_stem, stem_arrays, stem_document
+from ..weights.input_layers import Frames, Patches, make_stem, stem_arrays, stem_document
 from ..weights.model import Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
 from ..weights.packed import PACKED_PREFIX, PackedFormat
@@ -332,7 +332,7 @@ def _transformer_of(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
         text = TextConfig.from_json(document["text"], tokenizer)
     elif _DENSE in document:        # of an image encoder
         modules = _take_modules(document, _DENSE, arrays)
-    stem = read_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
+    stem = make_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
     images = ImageConfig.from_json(document["images"]) if "images" in document else None
     pooling = make_pooling(document["pooling"], take_arrays(arrays, "pooling.")) if "pooling" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None

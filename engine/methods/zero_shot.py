@@ -11,7 +11,7 @@ from ..base.errors import UnsupportedError
 from ..base.stop import NEVER, Stop
 from ..heads.classify import best_labels
 from ..heads.runner import HeadRunner
-from ..heads.zero_shot import entailment_of, hypotheses_of, zero_shot_labels
+from ..heads.zero_shot import entailment_of, hypotheses_of, sentences_about, zero_shot_labels
 from ..images import Images
 from ..text.sentences import slices
 from ..weights.modules import normalize, sigmoid, softmax
@@ -81,7 +81,7 @@ class ImageLabels(Workload):
                          cost=Cost(sequence=NUMBER * encoder.whole_width + DICTIONARY * len(labels)))
         self._texts, self._scale, self._bias = model.text_encoder, settings.scale, settings.bias
         self._labels, self._top_k = labels, top_k
-        self._sentences = [(template or IMAGE_TEMPLATE).replace("{}", label) for label in labels]
+        self._sentences = sentences_about(labels, template or IMAGE_TEMPLATE)
 
     def result(self) -> Any:
         """Return the labels of all images; the sum of each cosine is added in one order, so that no bit depends on the

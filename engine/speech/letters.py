@@ -16,7 +16,8 @@ from .samples import RATE
 from .segments import Segment, Transcript, Word
 
 PAUSE, ENOUGH = 0.8, 10.0
-"""A segment ends before a pause of so many seconds, and at the end of the word that makes it so many seconds long."""
+"""Seconds: a segment ends before a pause of the first number, and at the end of the word with which it reaches the
+second one."""
 _CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
             (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
 """What `clean_up_tokenization_spaces` of transformers replaces, in this order."""

@@ -7,12 +7,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
-from ..base.errors import FileMissing, InputError, WeightsError, shown
+from ..base.errors import FileMissing, InputError, WeightsError
 from ..base.stop import NEVER, Stop
-from ..files.reading import FormatError, open_regular
+from ..files.reading import FormatError, open_given, shown_path
 
 MAX_STREAM = 2**32
 """Limit on the bytes that are read from an open file, which may be endless; a WAV file has at most as many."""
@@ -28,8 +27,7 @@ def is_source(value: Any) -> bool:
 def name_of(source: Any) -> str:
     """Return how messages name a source."""
     if isinstance(source, (str, os.PathLike)):
-        name = os.fsdecode(os.fspath(source))
-        return name if name.isprintable() else shown(name, 300)
+        return shown_path(source)
     given = getattr(source, "name", None)
     return given if isinstance(given, str) and given.isprintable() else "the recording"
 
@@ -75,15 +73,12 @@ def opened_behind(file: IO[bytes], offset: int) -> Iterator[IO[bytes]]:
 
 def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
     try:
-        return open_regular(Path(os.fsdecode(os.fspath(source))))
+        return open_given(source)
     except FileNotFoundError:
         raise FileMissing(f"{name_of(source)}: cannot be read: No such file or directory; give the path of an audio "
                           "file") from None
     except FormatError as error:
-        reason = str(error)
-    except (OSError, ValueError) as error:      # ValueError: a null byte in a path
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    raise WeightsError(f"{name_of(source)}: {reason}; give the path of an audio file") from None
+        raise WeightsError(f"{name_of(source)}: {error}; give the path of an audio file") from None
 
 
 def _copy_stream(source: Any, copy: IO[bytes], stop: Stop) -> None:

@@ -53,8 +53,6 @@ class IncrementalText:
         if token is None:
             return ""
         before, self._begun = "" if self._begun else self._space_before(token), True
-        if len(self._steps) == 1:       # most tokenizers have one decoder
-            return before + "".join([text for text, _ in self._steps[0].add(token, True)])
         return before + self._decoded([(token, True)], ends=False)
 
     def end(self) -> str:
@@ -138,11 +136,14 @@ class _Tokens(_Step):
         return other
 
     def add(self, text: str, whole: bool) -> Iterable[TextPart]:
+        if whole and not self._parts:       # as nearly always
+            return self.token(text)
         self._parts.append(text)
-        if whole:
-            token = "".join(self._parts)
-            self._parts.clear()
-            yield from self.token(token)
+        if not whole:
+            return ()
+        token = "".join(self._parts)
+        self._parts.clear()
+        return self.token(token)
 
     @abstractmethod
     def token(self, token: str) -> Iterator[TextPart]:
@@ -242,11 +243,6 @@ class _Utf8(_Tokens):
 
 class _Bytes(_Utf8):
     """ByteLevel: each character of a token stands for a byte, and all bytes together are one text."""
-
-    def add(self, text: str, whole: bool) -> tuple[TextPart, ...]:
-        if whole and not self._parts:       # nearly always; the parts of a token of another decoder wait for its end
-            return (self._decoder.decode(_bytes_of(text)), False),
-        return (*super().add(text, whole),)
 
     def token(self, token: str) -> Iterator[TextPart]:
         yield self._decoder.decode(_bytes_of(token)), False

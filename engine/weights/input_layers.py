@@ -146,15 +146,10 @@ def stem_document(stem: Stem) -> dict[str, Any]:
     return {"kind": stem.kind} | ({"resize": stem.resize} if isinstance(stem, Patches) else {})
 
 
-def read_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
-    """Return the stem of any kind that a document and its arrays describe; raises the error of `make_stem`."""
+def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
+    """Return what a document and its arrays describe; raises `WeightsError` unless they fit one another."""
     if isinstance(document, dict) and document.get("kind") == Waveform.kind:
         return make_waveform(document, arrays)
-    return make_stem(document, arrays)
-
-
-def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Patches | Frames:
-    """Return what a document and its arrays describe; raises `WeightsError` unless they fit one another."""
     kind = document.get("kind") if isinstance(document, dict) else None
     resize = document.get("resize", "none") if isinstance(document, dict) else None
     if kind not in list(_SHAPES) or document.keys() - {"kind", "resize"} or resize not in list(RESIZES) or (
@@ -182,18 +177,6 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Patches | Fram
         raise WeightsError(f"the stem must have at most {FIRST_TOKENS} first tokens, and positions for these and n * n "
                            f"patches, not {first} and {sizes['P']}")
     return Patches(**arrays, resize=resize)
-
-
-def check_patches(stem: Patches, patch: int, channels: int, first: int, image: int) -> None:
-    """Raise `WeightsError` unless patches have the sizes that a config.json states.
-
-    patch, channels: of a patch. first: the first tokens. image: the height and the width of an image.
-    """
-    count = first + (image // max(1, patch)) ** 2
-    if stem.weight.shape[1:] != (channels, patch, patch) or (stem.first_count, len(stem.positions)) != (first, count):
-        raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions and "
-                           f"{first} tokens before them, not {list(stem.weight.shape[1:])} with {len(stem.positions)} "
-                           f"and {stem.first_count}")
 
 
 def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray]:

@@ -79,7 +79,7 @@ class Waveform:
         return self._samples_for(1)
 
     def tokens(self, samples: int) -> int:
-        """Return how many tokens a recording of so many samples has."""
+        """Return how many tokens a recording has."""
         return max(0, reduce(lambda n, layer: (n - layer[0]) // layer[1] + 1 if n >= layer[0] else 0,
                              zip(self._kernels, self.strides, strict=True), samples))
 
@@ -88,7 +88,7 @@ class Waveform:
         return [self.arrays[f"conv_{i}.weight"].shape[1] for i in range(len(self.strides))]
 
     def _samples_for(self, tokens: int) -> int:
-        """Return how many samples so many tokens are computed from."""
+        """Return how many samples a number of tokens is computed from."""
         layers = [*zip(self._kernels, self.strides, strict=True)]
         return reduce(lambda n, layer: (n - 1) * layer[1] + layer[0], reversed(layers), tokens)
 

@@ -112,16 +112,24 @@ def random_numbers(model: Any) -> None:
             parameter.normal_(1.0 if "norm" in name and name.endswith("weight") else 0.0, 0.2)
 
 
+def saved(folder: Path, kind: str, options: dict[str, Any], values: dict[str, Any]) -> Any:
+    """Write the folder of a model with random numbers, and return the model as it is read from there, in float64.
+
+    kind: its class. options: of its config. values: of its processor.
+    """
+    classes = getattr(hf, kind)
+    model = classes(classes.config_class(**options))
+    random_numbers(model)
+    model.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    return classes.from_pretrained(folder, attn_implementation="eager").double().eval()
+
+
 def write_model(name: str) -> None:
     """Write the folder of a model."""
     kind, options, values = MODELS[name]
-    classes = getattr(hf, kind)
-    model = classes(classes.config_class(**SIZES, **options))
-    random_numbers(model)
     folder = IMAGES / name
-    model.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    whole = classes.from_pretrained(folder, attn_implementation="eager").double().eval()
+    whole = saved(folder, kind, SIZES | options, values)
     processor, images = processor_of(values), make_images()
     given = {image: torch.from_numpy(pixels(processor, images[image])).double()[None] for image in SHOWN}
     expected = {}
@@ -162,13 +170,8 @@ def write_tokenizer(folder: Path) -> None:
 def write_tower(name: str) -> None:
     """Write the folder of a model that compares images with texts, and the vectors of images."""
     kind, options, values = TOWERS[name]
-    classes = getattr(hf, kind)
-    model = classes(classes.config_class(**options))
-    random_numbers(model)
     folder = IMAGES / name
-    model.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    whole = classes.from_pretrained(folder, attn_implementation="eager").double().eval()
+    whole = saved(folder, kind, options, values)
     processor, images = processor_of(values), make_images()
     expected: dict[str, Any] = {}
     if name != "clip_projected":
