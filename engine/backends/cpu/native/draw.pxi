@@ -1,6 +1,6 @@
-# Sort the best words, and draw words by the powers of their logits, 2^((x - the largest) scale). Sums are float64. Those
-# of the parts of a row are taken in the order of the parts, and those of words are exact, so that no order matters:
-# before, each power is rounded to a multiple of 2^-52 of a power of two that is above their total.
+# Sort the best words, and draw words by the powers of their logits, 2^((x - the largest) scale). Sums are float64.
+# Those of the parts of a row are taken in the order of the parts, and those of words are exact, so that no order
+# matters: before, each power is rounded to a multiple of 2^-52 of a power of two that is above their total.
 
 cdef enum:
     FEW_WORDS = 64              # up to which none are dropped
