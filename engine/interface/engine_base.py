@@ -21,7 +21,7 @@ from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..queues.model_queue import ModelQueue
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from ..weights.input_layers import Patches
+from ..weights.input_layers import Patches, Waveform
 from .loaded import Loaded
 from .reading_decoder import ReadingPlan
 from .token_dropout import with_token_dropout
@@ -67,7 +67,10 @@ class EngineBase(Loaded):
         """
         check_layout(backend, encoder.layout, decodes=False, portable=run.portable)
         self.config, self._configs = encoder.config, [encoder.config]
-        self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
+        self.text, self._heads = encoder.text, encoder.heads
+        self._stem = encoder.stem
+        if isinstance(self._stem, Waveform):
+            self._stem = self._stem.in_precision(run.precision)
         self._images, self._image_head, self._has_images = encoder.images, encoder.pooling, encoder.has_images
         self._calibrations = {one.task: one for one in encoder.calibrations}
         self._modules, self._token_modules = encoder.modules, encoder.token_modules

@@ -62,12 +62,13 @@ class LetterModel:
             name = "max_rows" if options.cache is None else "cache"
             raise UnsupportedError(f"{name} is an option of the decoder of a model, and this model has none; leave it "
                                    f"out. {_WHISPERS}")
-        self.stem, self.spelling = encoder.stem, head.config.spelling
+        self.spelling = head.config.spelling
         self._map, self._bias = head.weights[f"{first.name}.weight"], head.weights.get(f"{first.name}.bias")
         chosen = get_backend(options.backend)
         portable = check_portable(chosen, options.bits)
         check_layout(chosen, encoder.layout, decodes=False, portable=portable)
         run = options.config(encoder.precision_for(options.precision))
+        self.stem = encoder.stem.in_precision(run.precision)
         longest = self.stem.tokens(SECONDS * RATE)
         if run.max_tokens < longest:
             raise InputError(f"max_batch_tokens must be at least {longest:,}, the tokens of a window of {SECONDS} s of "
