@@ -19,7 +19,8 @@ from ..model.text_config import TextConfig
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Pieces
 from ..text.sentences import Sentence, add_prompt
-from ..text.tokenizer import Tokenizer, Tokens, gathered
+from ..text.tokenizer import Tokenizer
+from ..text.tokens import Tokens, merge_tokens
 from ..weights.modules import Module
 from .packing import pack_rows
 from .unread import UnreadText, may_wait, read_all
@@ -91,7 +92,7 @@ class TextEncoder(VectorEncoder):
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
         """Return the number of tokens of a batch of the queue, which may be of several calls, and what a job reads."""
         read_all([work.data for work, _ in pieces])
-        tokens = gathered([(work.data, numbers) for work, numbers in pieces])
+        tokens = merge_tokens([(work.data, numbers) for work, numbers in pieces])
         types = tokens.token_type_ids if self.uses_token_types else None
         batch, form = pack_rows(self._config, tokens.input_ids, types)
         reads = tokens.reads

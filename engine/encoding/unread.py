@@ -8,7 +8,8 @@ import numpy as np
 
 from ..text.cuts import reported
 from ..text.sentences import Sentence, characters_of
-from ..text.tokenizer import Tokenizer, Tokens
+from ..text.tokenizer import Tokenizer
+from ..text.tokens import Tokens
 
 SHORT = 1024
 """A text with more characters is tokenized by its own call, while others compute."""

@@ -16,7 +16,7 @@ from ..base.stop import Stop
 from ..model.config import ModelConfig
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Job, Pieces, Work
-from ..text.tokenizer import Tokens
+from ..text.tokens import Tokens
 from ..weights.modules import (
     SENTENCE,
     TOKENS,
