@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.advice import TOKENIZER
+from ..base.advice.attributes import TOKENIZER
 from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop, beside
