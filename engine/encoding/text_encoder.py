@@ -36,7 +36,10 @@ class TextEncoder(VectorEncoder):
     def __init__(self, config: ModelConfig, text: TextConfig, plan: Plan, threads: int, max_tokens: int,
                  modules: tuple[Module, ...] = (), token_modules: tuple[Module, ...] = (), ops: Ops | None = None,
                  queue: ModelQueue | None = None):
-        """modules, token_modules, ops, queue: as in `VectorEncoder`."""
+        """modules, token_modules: what changes vectors after and before pooling, which `ops` computes.
+
+        queue: of the model; None for one of this encoder alone.
+        """
         super().__init__(config, plan, max_tokens, pooling=text.pooling, normalize=text.normalize,
                          truncate_dim=text.truncate_dim, modules=modules, token_modules=token_modules, ops=ops,
                          queue=queue)

@@ -41,12 +41,12 @@ class UnreadText(Tokens):
 
     @property
     def input_ids(self) -> list[np.ndarray]:    # type: ignore[override]
-        """As in `Tokens`."""
+        """The ids of each text, for which the texts are tokenized now."""
         return self._tokens().input_ids
 
     @property
     def token_type_ids(self) -> list[np.ndarray]:   # type: ignore[override]
-        """As in `Tokens`."""
+        """The token types of each text, for which the texts are tokenized now."""
         return self._tokens().token_type_ids
 
     @property

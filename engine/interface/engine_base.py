@@ -36,7 +36,7 @@ AnyEngine = TypeVar("AnyEngine", bound="EngineBase")
 
 
 def on_route(method: Callable[P, R]) -> Callable[P, R]:
-    """Make a method run on the engine that serves its argument `task`, as `engine_of` finds it."""
+    """Make a method run on the engine of the route that its argument `task` names; None for the default one."""
 
     @wraps(method)
     def routed(*args: P.args, **options: P.kwargs) -> R:

@@ -69,7 +69,7 @@ class Arguments:
         return array
 
     def optional(self, name: str, value: Any, shape: str) -> np.ndarray | None:
-        """Return None for None; check any other value as `array` does."""
+        """Return None for None; else check the dtype and the shape of an array, and return it."""
         return None if value is None else self.array(name, value, shape)
 
     def ops(self, backend: str | None, threads: int | None, bits: str) -> Ops:
