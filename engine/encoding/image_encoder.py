@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from ..model.image_config import ImageConfig
 from ..queues.work import Pieces
 from ..text.tokens import Tokens, merge_tokens
 from ..weights.attention_pooling import AttentionPooling
-from ..weights.input_layers import Patches
+from ..weights.input_layers import Cut, Patches
 from .packing import pack_embeds
 from .vector_encoder import Packed, VectorEncoder
 
@@ -44,7 +43,7 @@ class ImageEncoder(VectorEncoder):
         if self._head is None:
             return super().pooled(vectors, cu_seqlens, skip)
         assert self._ops is not None
-        return np.stack([self._head(vectors[first:last], self._ops) for first, last in pairwise(cu_seqlens.tolist())])
+        return self._head(vectors, cu_seqlens.tolist(), self._ops)
 
     @property
     def settings(self) -> ImageConfig | None:
@@ -61,13 +60,16 @@ class ImageEncoder(VectorEncoder):
                                    "and numbers images need; copy it from the model's source, or give "
                                    "forward(pixel_values=...) images that are resized and normalised")
         assert self._ops is not None
-        embeds: list[np.ndarray] = []
-        for i, pixels in enumerate(images.pixels(self._images, self._threads, stop)):
-            stop.check()
-            with images.named(i):
-                embeds.append(self._stem.embed(pixels, self._ops))
+        embeds = self._stem.embed(self._cuts(images, images.pixels(self._images, self._threads, stop), stop), self._ops)
         ids = [np.zeros(len(vectors), np.int32) for vectors in embeds]
         return Tokens(ids, ids, embeds=embeds)
+
+    def _cuts(self, images: Images, pixels: Iterable[np.ndarray], stop: Stop) -> Iterator[Cut]:
+        """Yield the patches of images."""
+        for i, one in enumerate(pixels):
+            stop.check()
+            with images.named(i):
+                yield self._stem.cut(one)
 
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
         tokens = merge_tokens([(work.data, numbers) for work, numbers in pieces])
