@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..backends import check_layout, get_backend
+from ..backends import get_backend
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
@@ -36,7 +36,7 @@ AnyEngine = TypeVar("AnyEngine", bound="EngineBase")
 
 
 def on_route(method: Callable[P, R]) -> Callable[P, R]:
-    """Make a method run on the engine that serves its argument `task`, as `engine_of` finds it."""
+    """Make a method run on the engine of the route that its argument `task` names; None for the default one."""
 
     @wraps(method)
     def routed(*args: P.args, **options: P.kwargs) -> R:
@@ -65,7 +65,6 @@ class EngineBase(Loaded):
 
         queue: that of another engine of the same model, None to make one.
         """
-        check_layout(backend, encoder.layout, decodes=False, portable=run.portable)
         self.config, self._configs = encoder.config, [encoder.config]
         self.text, self._heads = encoder.text, encoder.heads
         self._stem = encoder.stem
@@ -81,8 +80,7 @@ class EngineBase(Loaded):
         if plan is None and encoder.config.dropped_id is not None:      # of ESM
             self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
         self._routes, self._needs_task = {}, False
-        # The rows of NumPy's products have other bits in other batches.
-        self._queue = queue or ModelQueue(run.max_tokens, mixes=backend.name != "reference")
+        self._queue = queue or ModelQueue(run.max_tokens, mixes=backend.batch_invariant)
 
     @property
     def queue(self) -> ModelQueue:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.errors import InputError
 from ..methods.table import STREAMED
-from ..text.tokenizer import counting_tokens
+from ..text.tokens import counting_tokens
 
 
 class StreamEncoder(Protocol):

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from ..base.advice import COMMANDS
+from ..base.advice.commands import COMMANDS
 from ..base.arguments import flag
 from ..base.errors import HubError, InputError, WeightsError, shown
 from ..files.folder import ModelFolder

@@ -16,7 +16,7 @@ from ..images import Images
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Work
 from ..text.sentences import slices
-from ..text.tokenizer import Places, Tokens, tokens_of
+from ..text.tokens import Places, Tokens, tokens_of_windows
 
 
 class Computing(Protocol):
@@ -83,7 +83,7 @@ class Slice:
     @classmethod
     def of_windows(cls, places: range, windows: Sequence[Sequence[Places]]) -> Slice:
         """Return a slice of inputs that are read in windows."""
-        tokens = tokens_of(windows)
+        tokens = tokens_of_windows(windows)
         return cls(places, tokens, windows, [None] * len(tokens.input_ids), [*map(len, windows)])
 
     @property

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import check_portable, get_backend
+from ..backends import choose_backend
 from ..backends.ops_interface import Ops
 from ..base.arguments import positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
-from ..model.bits import check_bits
+from ..model.bits import PORTABLE, check_bits
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Values that `activation=` accepts: the names of `engine.model.config`, and silu."""
@@ -69,7 +69,7 @@ class Arguments:
         return array
 
     def optional(self, name: str, value: Any, shape: str) -> np.ndarray | None:
-        """Return None for None; check any other value as `array` does."""
+        """Return None for None; else check the dtype and the shape of an array, and return it."""
         return None if value is None else self.array(name, value, shape)
 
     def ops(self, backend: str | None, threads: int | None, bits: str) -> Ops:
@@ -97,8 +97,7 @@ class Arguments:
 def _ops(backend: str, threads: int | None, bits: str) -> Ops:
     # It is cached for the life of the process, because to ask the system for its CPUs takes longer than a small
     # operation. typed=True keeps True, which is no number of threads, apart from 1.
-    chosen = get_backend(backend)
-    return chosen.ops(choose_threads(threads), check_portable(chosen, bits))
+    return choose_backend(backend, bits).ops(choose_threads(threads), portable=bits == PORTABLE)
 
 
 def number(name: str, value: Any, least: float = -math.inf) -> float:

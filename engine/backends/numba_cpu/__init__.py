@@ -31,6 +31,7 @@ class NumbaBackend:
     """Runs models on kernels that Numba compiles for this CPU; see `engine.backends.interfaces.Backend`."""
 
     name = "numba"
+    batch_invariant = True
 
     def unavailable(self) -> str | None:
         """Return why Numba's kernels cannot run here, or None when they can."""
