@@ -18,6 +18,7 @@ from engine import (
     load_model,
     save,
 )
+from engine.base.errors import TimedOut
 from engine.cli.main import main
 
 from ..tools.paths import IMAGES
@@ -51,12 +52,14 @@ def test_vectors(name, backend, images, tmp_path):
 
 @pytest.mark.parametrize("backend", COMPILED)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_an_image_alone_has_the_bits_that_it_has_in_company(precision, backend, images):
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_an_image_alone_has_the_bits_that_it_has_in_company(name, precision, backend, images):
     given = [images[name] for name in ("rgb.png", "cmyk.jpg", "small.png", "turned_5.jpg", "one.png")]
     found = []
-    for threads in (1, 2, 3):
-        loaded = Engine.load(IMAGES / "clip", backend=backend, precision=precision, threads=threads, task="image")
+    for threads in (1, 2, 3, 4):
+        loaded = Engine.load(IMAGES / name, backend=backend, precision=precision, threads=threads, task="image")
         found.append(loaded.encode(given))
+        assert np.array_equal(loaded.encode(given[::-1], batch_size=2)[::-1], found[0])
         assert all(np.array_equal(loaded.encode(image), row) for image, row in zip(given, found[0], strict=True))
     assert all(np.array_equal(vectors, found[0]) for vectors in found)
 
@@ -126,6 +129,27 @@ def test_a_packed_file_holds_both_encoders(images, tmp_path):
     packed, plain = (Engine.load(path, backend="cython") for path in (tmp_path / "packed.npz", IMAGES / "clip"))
     for given in (["<9> <10>"], [images["rgb.png"]]):
         assert np.array_equal(packed.encode(given), plain.encode(given))
+
+
+def test_several_labels_of_an_image_may_be_right_where_the_model_says_so(images):
+    loaded, options = Engine.load(IMAGES / "siglip"), {"candidate_labels": ["<17>", "<33>"], "top_k": None}
+    scores = loaded.classify(images["rgb.png"], multi_label=True, **options)
+    assert scores == loaded.classify(images["rgb.png"], **options)
+    assert loaded.classify(images["rgb.png"], candidate_labels=["<33>"]) in scores      # whatever the other labels are
+
+
+def test_the_vectors_of_labels_end_with_the_timeout_of_the_call(images, monkeypatch):
+    loaded = Engine.load(IMAGES / "clip")
+    tokens = loaded.text_encoder.tokens
+
+    def late(sentences, stop):
+        found = tokens(sentences, stop=stop)
+        stop.deadline = 1e-9        # the time is over when the images and the tokens of the labels are there
+        return found
+
+    monkeypatch.setattr(loaded.text_encoder, "tokens", late)
+    with pytest.raises(TimedOut):
+        loaded.classify(images["rgb.png"], candidate_labels=["<17>"], timeout=100.0)
 
 
 def test_texts_run_where_the_encoder_of_images_does_not(images, tmp_path, caplog):
