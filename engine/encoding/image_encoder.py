@@ -13,7 +13,7 @@ from ..base.stop import NEVER, Stop
 from ..images import Images
 from ..model.image_config import ImageConfig
 from ..queues.work import Pieces
-from ..text.tokenizer import Tokens, gathered
+from ..text.tokenizer import Tokens, gathered, note_tokens
 from ..weights.attention_pooling import AttentionPooling
 from ..weights.input_layers import Patches
 from .packing import pack_embeds
@@ -54,7 +54,7 @@ class ImageEncoder(VectorEncoder):
     def tokens(self, images: Images, stop: Stop = NEVER) -> Tokens:
         """Return what the first layer reads of images, the first of three steps of `Engine.encode`.
 
-        All are read at once: `Images.parts` bounds the memory.
+        `Images.parts` bounds the memory.
         """
         if self._images is None:
             raise UnsupportedError("the files of this model have no preprocessor_config.json, which says what sizes "
@@ -67,6 +67,7 @@ class ImageEncoder(VectorEncoder):
             with images.named(i):
                 embeds.append(self._stem.embed(pixels, self._ops))
         ids = [np.zeros(len(vectors), np.int32) for vectors in embeds]
+        note_tokens(map(len, ids))
         return Tokens(ids, ids, embeds=embeds)
 
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:

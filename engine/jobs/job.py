@@ -11,15 +11,14 @@ import hashlib
 import json
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from ..base.ahead import Pool, ahead
 from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
 from .columns import common_types
@@ -27,9 +26,6 @@ from .parts import PLACE, JobPart, make_part, unique_texts
 from .readers import FORMATS, ColumnNames, Format, JobRows, Range, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
 from .storage import CLAIMS, Folder, InputFile
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 UNITS_AHEAD = 2
 """How many units are read before they are computed."""
@@ -211,7 +207,7 @@ class Job:
         count = 0
         with ExitStack() as stack:
             stack.callback(lambda: [give_up() for give_up in claims.values()])
-            reader, computer = stack.enter_context(_Pool(1)), stack.enter_context(_Pool(2))
+            reader, computer = stack.enter_context(Pool(1)), stack.enter_context(Pool(2))
             read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, reader)
             chunks = ((unit, rows, texts, last) for unit, rows in read for texts, last in _chunks(rows))
             for unit, rows, computed in _complete_units(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
@@ -287,24 +283,6 @@ class Job:
         """The columns of no results, for a part without a row."""
         columns = self.settings.recipe.columns(self.settings.recipe.compute(self._encoder, ["a"]).results)
         return {name: column[:0] for name, column in columns.items()}
-
-
-class _Pool(ThreadPoolExecutor):
-    """Threads that end with the work that they have begun."""
-
-    def __exit__(self, *error: Any) -> None:
-        self.shutdown(wait=True, cancel_futures=True)
-
-
-def ahead(function: Callable[[A], B], items: Iterable[A], most: int, pool: ThreadPoolExecutor) -> Iterator[B]:
-    """Yield function(item) for each item in order, while up to `most` more are computed by the pool."""
-    waiting: deque[Future[B]] = deque()
-    for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) > most:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 def _chunks(rows: JobRows) -> Iterator[tuple[list[str], bool]]:

@@ -15,6 +15,7 @@ from ..heads.runner import HeadRunner
 from ..heads.zero_shot import entailment_of, hypotheses_of, sentences_about, zero_shot_labels
 from ..images import Images
 from ..text.sentences import slices
+from ..text.tokenizer import counting_tokens
 from ..weights.modules import normalize, sigmoid, softmax
 from .method import EncodingModel
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits, sentence_vectors
@@ -108,7 +109,8 @@ class ImageLabels(Workload):
     def _directions_of_labels(self, stop: Stop) -> np.ndarray:
         """Return the vectors of the sentences about labels, scaled to length 1: float64 [labels, D]."""
         about = np.zeros((len(self._sentences), self._texts.whole_width), np.float32)
-        tokens = self._texts.tokens(self._sentences, stop=stop)
+        with counting_tokens():     # which are not those of images
+            tokens = self._texts.tokens(self._sentences, stop=stop)
         for numbers, rows in sentence_vectors(self._texts).rows(tokens, Call(stop=stop)):
             about[numbers] = np.asarray(rows)
         return normalize(about.astype(np.float64))

@@ -76,13 +76,19 @@ def gathered(parts: Sequence[tuple[Tokens, Sequence[int]]]) -> Tokens:
 
 @contextmanager
 def counting_tokens() -> Iterator[list[int]]:
-    """Yield a list to which every call of a tokenizer in the block, by this thread, adds the tokens of each text."""
+    """Yield a list to which every call of `note_tokens` in the block, by this thread, adds the tokens of inputs."""
     lengths: list[int] = []
     token = _LENGTHS.set(lengths)
     try:
         yield lengths
     finally:
         _LENGTHS.reset(token)
+
+
+def note_tokens(counts: Iterable[int]) -> None:
+    """Note the tokens of each input of a call, which were just read, where this thread wants it."""
+    if (lengths := _LENGTHS.get()) is not None:
+        lengths += counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,9 +259,9 @@ class Tokenizer:
         each: how many encodings each text of the call has.
         """
         tokens = self._rows(encodings)
-        if (lengths := _LENGTHS.get()) is not None:
+        if _LENGTHS.get() is not None:
             counts = tokens.lengths
-            lengths += [sum(counts[first : first + each]) for first in range(0, len(counts), each)]
+            note_tokens(sum(counts[first : first + each]) for first in range(0, len(counts), each))
         return tokens
 
     def _rows(self, encodings: Sequence[Any]) -> Tokens:
