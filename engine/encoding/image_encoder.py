@@ -23,6 +23,12 @@ POOLING = ("cls",)
 """The vector of an image is that of its class token."""
 
 
+NO_SETTINGS = ("the files of this model have no preprocessor_config.json, which says what sizes and numbers images "
+               "need; copy it from the model's source, or give forward(pixel_values=...) images that are resized and "
+               "normalised")
+"""What a model without settings of images says."""
+
+
 class ImageEncoder(VectorEncoder):
     """Encodes images with one plan, as the model's settings of images say.
 
@@ -57,9 +63,7 @@ class ImageEncoder(VectorEncoder):
         `Images.parts` bounds the memory.
         """
         if self._images is None:
-            raise UnsupportedError("the files of this model have no preprocessor_config.json, which says what sizes "
-                                   "and numbers images need; copy it from the model's source, or give "
-                                   "forward(pixel_values=...) images that are resized and normalised")
+            raise UnsupportedError(NO_SETTINGS)
         assert self._ops is not None
         embeds: list[np.ndarray] = []
         for i, pixels in enumerate(images.pixels(self._images, self._threads, stop)):

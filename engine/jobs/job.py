@@ -29,8 +29,6 @@ from .storage import CLAIMS, Folder, InputFile
 
 UNITS_AHEAD = 2
 """How many units are read before they are computed."""
-TEXTS_AT_ONCE = 1024
-"""How many texts are tokenized and computed by one call. Two calls run at a time: one tokenizes, the other computes."""
 CHUNKS_AHEAD = 2
 """How many chunks wait or are computed while a part is written."""
 JOB = "_job.json"
@@ -209,8 +207,8 @@ class Job:
             stack.callback(lambda: [give_up() for give_up in claims.values()])
             reader, computer = stack.enter_context(Pool(1)), stack.enter_context(Pool(2))
             read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, reader)
-            chunks = ((unit, rows, texts, last) for unit, rows in read for texts, last in _chunks(rows))
-            for unit, rows, computed in _complete_units(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
+            chunks = ((unit, rows, texts, last) for unit, rows in read for texts, last in self._chunks(rows))
+            for unit, rows, computed in self._complete_units(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
                 part = self.make(unit, rows, computed)
                 self._write(unit, part)
                 claims.pop(unit.name)()
@@ -237,7 +235,7 @@ class Job:
         finally:
             unit.file.check()       # in place of other errors, which a change may cause
 
-    def _compute(self, chunk: tuple[Unit, JobRows, list[str], bool]) -> tuple[Unit, JobRows, Computed, bool]:
+    def _compute(self, chunk: tuple[Unit, JobRows, list[Any], bool]) -> tuple[Unit, JobRows, Computed, bool]:
         unit, rows, texts, last = chunk
         return unit, rows, self.settings.recipe.compute(self._encoder, texts), last
 
@@ -262,8 +260,9 @@ class Job:
     def compute_again(self, unit: Unit) -> JobPart:
         """Return the part of a unit, computed from its file."""
         _, rows = self._read(unit)
-        parts = [self.settings.recipe.compute(self._encoder, texts) for texts, _ in _chunks(rows) if texts]
-        return self.make(unit, rows, joined(parts, sizes=[TEXTS_AT_ONCE] * len(parts)))
+        recipe = self.settings.recipe
+        parts = [recipe.compute(self._encoder, texts) for texts, _ in self._chunks(rows) if texts]
+        return self.make(unit, rows, joined(parts, sizes=[recipe.at_once] * len(parts)))
 
     def compute_sample(self, unit: Unit, count: int) -> tuple[bytes, list[int], int]:
         """Compute some rows of a unit, which its name chooses.
@@ -281,25 +280,26 @@ class Job:
     @lazy
     def _no_columns(self) -> dict[str, Any]:
         """The columns of no results, for a part without a row."""
-        columns = self.settings.recipe.columns(self.settings.recipe.compute(self._encoder, ["a"]).results)
+        recipe = self.settings.recipe
+        columns = recipe.columns(recipe.compute(self._encoder, [recipe.sample]).results)
         return {name: column[:0] for name, column in columns.items()}
 
+    def _chunks(self, rows: JobRows) -> Iterator[tuple[list[Any], bool]]:
+        """Yield the different texts of rows in chunks, at least one of them, and whether a chunk is the last."""
+        texts, _, _ = unique_texts(rows)
+        count = self.settings.recipe.at_once
+        for first in range(0, max(1, len(texts)), count):
+            yield texts[first : first + count], first + count >= len(texts)
 
-def _chunks(rows: JobRows) -> Iterator[tuple[list[str], bool]]:
-    """Yield the different texts of rows in chunks, at least one of them, and whether a chunk is the last."""
-    texts, _, _ = unique_texts(rows)
-    for first in range(0, max(1, len(texts)), TEXTS_AT_ONCE):
-        yield texts[first : first + TEXTS_AT_ONCE], first + TEXTS_AT_ONCE >= len(texts)
-
-
-def _complete_units(chunks: Iterable[tuple[Unit, JobRows, Computed, bool]]) -> Iterator[tuple[Unit, JobRows, Computed]]:
-    """Yield each unit with the results of all its chunks."""
-    parts: list[Computed] = []
-    for unit, rows, computed, last in chunks:
-        parts.append(computed)
-        if last:
-            yield unit, rows, joined(parts, sizes=[TEXTS_AT_ONCE] * len(parts))
-            parts = []
+    def _complete_units(self, chunks: Iterable[tuple[Unit, JobRows, Computed, bool]]
+                        ) -> Iterator[tuple[Unit, JobRows, Computed]]:
+        """Yield each unit with the results of all its chunks."""
+        parts: list[Computed] = []
+        for unit, rows, computed, last in chunks:
+            parts.append(computed)
+            if last:
+                yield unit, rows, joined(parts, sizes=[self.settings.recipe.at_once] * len(parts))
+                parts = []
 
 
 def open_job(folder: Folder, settings: JobSettings, version: str, isa: str, allow_mixed_isa: bool) -> None:

@@ -13,7 +13,7 @@ from ..base.arguments import is_one_of, positive_int
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import growing_progress
 from ..encoding.call import PLAIN, Call
-from ..images import begins_with_image, is_image, read_images
+from ..images import Images, begins_with_image, is_image, read_images
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
@@ -80,9 +80,14 @@ def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
     options = dict(options)
     show = options.pop("show_progress_bar", None)
     encode = getattr(engine, STREAMED[result].name)
-    encode([], **options)               # refuses wrong options now, and not when the first array is asked for
     alone = engine.reads_images and engine.text is None
     takes_images = engine.reads_images and STREAMED[result].prepare_images is not None
+    try:
+        encode([], **options)               # refuses wrong options now, and not when the first array is asked for
+    except UnsupportedError:
+        if not takes_images or alone:
+            raise
+        encode(Images([]), **options)       # the model may do for images what it does not for texts
     return _stream(encode, _parts(iter(check_collection(sentences)), rows, takes_images, alone), show, options)
 
 
