@@ -185,11 +185,26 @@ def test_no_head_of_words_for_images():
         runner.encoder.tokens(["a text"])
 
 
-def test_the_command_line_reads_an_image_or_a_list_of_paths(images, tmp_path, capsys):
-    for name in ("rgb.png", "grey.jpg"):
-        (tmp_path / name).write_bytes(images[name])
-    (tmp_path / "paths.txt").write_text(f"{tmp_path / 'rgb.png'}\n{tmp_path / 'grey.jpg'}\n", encoding="utf-8")
-    expected = Engine.load(IMAGES / "vit").classify([tmp_path / "rgb.png", tmp_path / "grey.jpg"])
-    for given, results in (("rgb.png", expected[:1]), ("paths.txt", expected)):
-        assert main(["classify", str(IMAGES / "vit"), str(tmp_path / given)]) == 0
-        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == results
+def test_the_command_line_reads_images_or_a_list_of_paths(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("more").mkdir()
+    for name in ("rgb.png", "grey.jpg", "more/small.png"):
+        Path(name).write_bytes(images[Path(name).name])
+    Path("paths.txt").write_text("rgb.png\ngrey.jpg\n", encoding="utf-8")
+    loaded, model = Engine.load(IMAGES / "vit"), str(IMAGES / "vit")
+    results = loaded.classify(["rgb.png", "grey.jpg", "more/small.png"])
+    by_name = dict(zip(("rgb", "grey", "small"), results, strict=True))
+    for given, names in ((["rgb.png"], "rgb"), (["paths.txt"], "rgb grey"), (["grey.jpg", "rgb.png"], "grey rgb"),
+                         (["**/*.png", "grey.jpg"], "small rgb grey"), (["more/*"], "small")):
+        assert main(["classify", model, *given[:1], "--top-k", "1", *given[1:]]) == 0
+        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+            by_name[name] for name in names.split()]
+    assert main(["encode", model, "rgb.png", "-o", "v.npy", "more/small.png"]) == 0
+    assert np.array_equal(np.load("v.npy"), loaded.encode(["rgb.png", "more/small.png"]))
+    capsys.readouterr()
+    for given, message in ((["rgb.png", "paths.txt"], "'paths.txt' is no image by its name, beside 'rgb.png'"),
+                           (["*"], "is no image by its name, beside"), (["*.gif"], "no file matches this pattern"),
+                           (["more"], "a folder; give its images by a pattern in quotes, such as 'more/*.jpg'"),
+                           (["rgb.png", "--text", "a"], "--text comes in place of a file")):
+        assert main(["classify", model, *given]) == 1
+        assert message in capsys.readouterr().err
