@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from ..model.image_config import ImageConfig
 from ..queues.work import Pieces
 from ..text.tokenizer import Tokens, gathered, note_tokens
 from ..weights.attention_pooling import AttentionPooling
-from ..weights.input_layers import Patches
+from ..weights.input_layers import Cut, Patches
 from .packing import pack_embeds
 from .vector_encoder import Packed, VectorEncoder
 
@@ -50,7 +49,7 @@ class ImageEncoder(VectorEncoder):
         if self._head is None:
             return super().pooled(vectors, cu_seqlens, skip)
         assert self._ops is not None
-        return np.stack([self._head(vectors[first:last], self._ops) for first, last in pairwise(cu_seqlens.tolist())])
+        return self._head(vectors, cu_seqlens.tolist(), self._ops)
 
     @property
     def settings(self) -> ImageConfig | None:
@@ -65,14 +64,17 @@ class ImageEncoder(VectorEncoder):
         if self._images is None:
             raise UnsupportedError(NO_SETTINGS)
         assert self._ops is not None
-        embeds: list[np.ndarray] = []
-        for i, pixels in enumerate(images.pixels(self._images, self._threads, stop)):
-            stop.check()
-            with images.named(i):
-                embeds.append(self._stem.embed(pixels, self._ops))
+        embeds = self._stem.embed(self._cuts(images, images.pixels(self._images, self._threads, stop), stop), self._ops)
         ids = [np.zeros(len(vectors), np.int32) for vectors in embeds]
         note_tokens(map(len, ids))
         return Tokens(ids, ids, embeds=embeds)
+
+    def _cuts(self, images: Images, pixels: Iterable[np.ndarray], stop: Stop) -> Iterator[Cut]:
+        """Yield the patches of images."""
+        for i, one in enumerate(pixels):
+            stop.check()
+            with images.named(i):
+                yield self._stem.cut(one)
 
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
         tokens = gathered([(work.data, numbers) for work, numbers in pieces])
