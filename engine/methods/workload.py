@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -149,6 +150,10 @@ class Workload:
         if isinstance(self.inputs, Images):
             return self.inputs.parts(most)
         return slices(self.inputs, most, most_characters)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Return a context manager in which files of images are read beside the passes, if each slice is made once."""
+        return self.inputs.reading.ahead(self.inputs) if isinstance(self.inputs, Images) else nullcontext()
 
     def least(self, stop: Stop = NEVER) -> int:
         """Return how many tokens all sequences of an input have at least, before any input is tokenized."""

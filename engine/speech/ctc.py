@@ -236,7 +236,7 @@ class LetterTranscription:
         """Return the text or the `Transcript` of a recording; raises `WeightsError` for scores that are not finite."""
         spelling: Spelling = self.model.spelling
         best = np.concatenate([one.best[i] for i in range(len(one.windows))])
-        if best.min() < 0:
+        if (best < 0).any():
             raise WeightsError(f"recording {one.number}: the model gives scores that are no finite numbers; copy its "
                                "folder again from its source, or load it with precision='float32'")
         letters = letters_of(best, spelling)

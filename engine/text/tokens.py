@@ -98,15 +98,22 @@ class SecondTexts(NamedTuple):
         """The number of the text with the most tokens."""
         return max(range(len(self.texts)), key=lambda i: len(self.encodings[i]))
 
+
 @contextmanager
 def counting_tokens() -> Iterator[list[int]]:
-    """Yield a list to which every call of a tokenizer in the block, by this thread, adds the tokens of each text."""
+    """Yield a list to which every call of `note_tokens` in the block, by this thread, adds the tokens of inputs."""
     counts: list[int] = []
     before = _COUNTS.set(counts)
     try:
         yield counts
     finally:
         _COUNTS.reset(before)
+
+
+def note_tokens(counts: Iterable[int]) -> None:
+    """Note the tokens of each input of a call, which were just read, where this thread wants it."""
+    if (wanted := _COUNTS.get()) is not None:
+        wanted += counts
 
 
 def wanted_counts() -> list[int] | None:
