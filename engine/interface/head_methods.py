@@ -263,7 +263,7 @@ class HeadMethods(EngineBase):
 
     @property
     def methods(self) -> dict[str, Method[Any]]:
-        """The methods for texts that this model has, by their names, such as "encode"."""
+        """The methods for texts or images that this model has, by their names, such as "encode"."""
         return methods_of(self)
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:

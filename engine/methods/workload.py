@@ -168,9 +168,9 @@ class Workload:
         return iter(())
 
     def passing(self, places: range) -> int:
-        """Return about how many bytes `slice` takes while it runs, where it reads texts whole, however long they are.
+        """Return about how many bytes `slice` takes while it runs, where it reads inputs whole, however large they are.
         """
-        return 0
+        return self.inputs.passing(places) if isinstance(self.inputs, Images) else 0
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the tokens of some inputs. Tokenizers report cuts to the call that runs, as `text/cuts.py` says."""
