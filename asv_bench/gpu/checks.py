@@ -20,6 +20,7 @@ from engine.backends.numba_cuda.kernels import (
     attention,
     attention_hopper,
     embedding,
+    heads,
     linear,
     linear_hopper,
     norm,
@@ -27,6 +28,8 @@ from engine.backends.numba_cuda.kernels import (
 )
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import BFloat16Products, Float32Products, HopperProducts, choose_products
+from engine.backends.numba_cuda.ptx.epilogue import interleave
+from engine.backends.numba_cuda.support import LARGEST_ROW
 from engine.backends.numba_cuda.weights import DeviceAffine
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference import formulas as ops
@@ -41,7 +44,7 @@ BFLOAT16, FLOAT32, MODEL = 3e-3, 2e-5, 1.5e-2
 """Largest relative errors in the norm of all results: bfloat16 kernels, float32 kernels and models, bfloat16 models."""
 
 
-EPILOGUES = ("bias", "gelu", "gelu_tanh", "relu", "silu", "residual")
+EPILOGUES = ("bias", "gelu", "gelu_tanh", "relu", "silu", "residual", "gate")
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def linear_checks(ways: list[Callable], bound: float, small: bool) -> Iterator[C
     for i, make in enumerate(ways):
         tile = make.keywords.get("tile") if isinstance(make, partial) else None
         name = f"linear {tile.rows}x{tile.columns}" if tile else "linear"
-        for epilogue in EPILOGUES if i == 0 and not small else ("gelu", "residual"):
+        for epilogue in EPILOGUES if i == 0 and not small else ("gelu", "residual", "gate"):
             yield Check(f"{name} {epilogue}", bound, partial(run_linear, make, N, M, K, epilogue))
 
 
@@ -100,8 +103,13 @@ def attention_checks(make: Callable, bound: float, small: bool) -> Iterator[Chec
 def row_checks(small: bool) -> Iterator[Check]:
     """Yield checks of the kernels that work row by row."""
     N, D = (21, 40) if small else (3001, 776)
-    yield Check("layer_norm", FLOAT32, partial(run_norm, N, D))
+    for kind in ("layer", "rms"):
+        yield Check(f"{kind}_norm", FLOAT32, partial(run_norm, kind, N, D))
+        if not small:
+            yield Check(f"{kind}_norm of wide rows", FLOAT32, partial(run_norm, kind, 300, LARGEST_ROW))
     yield Check("embedding", FLOAT32, partial(run_embedding, N, D))
+    for norm_kind in heads.NORMS:
+        yield Check(f"heads, {norm_kind or 'no'} norm", BFLOAT16, partial(run_heads, norm_kind, N))
     for mode in pooling.MODES:
         yield Check(f"pooling {mode}", FLOAT32, partial(run_pooling, mode, [9, 1, 11], D))
 
@@ -134,7 +142,7 @@ emulator."""
 
 KERNELS = {"mma bits": ["linear"], "wgmma bits": ["linear_hopper"], "mma linear": ["linear"],
            "mma attention": ["attention"], "float32 linear": ["float32"], "float32 attention": ["float32"],
-           "rows": ["embedding", "norm", "pooling"], "wgmma linear": ["linear_hopper"],
+           "rows": ["copy", "embedding", "heads", "norm", "pooling"], "wgmma linear": ["linear_hopper"],
            "wgmma attention": ["attention_hopper", "attention"]}
 """The modules of kernels that each group runs, on which its results depend; a group that is not here runs all."""
 
@@ -161,6 +169,14 @@ def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: De
     x, weight = ((to_bfloat16(a) if half else a) for a in operands(N, M, K))
     bias, residual = normal(2, M), normal(3, N, M)
     exact = widened(x) @ widened(weight).T + bias
+    if epilogue == "gate":
+        up = normal(19, M, K) / np.float32(K**0.5)
+        up = from_bfloat16(to_bfloat16(up)) if half else up
+        pair, zeros = interleave(from_bfloat16(weight) if half else weight, up), np.zeros(M, np.float32)
+        weights = DeviceAffine(upload(device, products.convert(pair)), upload(device, interleave(bias, zeros)))
+        out = device.allocate((N, M), products.dtype)
+        products.linear(upload(device, x), weights, out, activation="silu", gate=True)
+        return download(device, out), ops.ACTIVATIONS["silu"](exact) * (widened(x) @ up.T.astype(np.float64))
     out = linear_out(products, x, weight, bias, residual, epilogue, device)
     if epilogue == "residual":
         return out, exact + residual
@@ -215,7 +231,7 @@ def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: i
     batch = packed(lengths)
     group, = groups(batch, batch.tokens)
     staging = np.zeros(largest_shape(batch.tokens).size, np.int32)
-    shape = stage(batch, group, products.tile_rows(longest), staging)
+    shape = stage(batch, group, products.tile_rows(longest, d), staging)
     _, _, _, cu_seqlens, tiles = shape.views(upload(device, staging))
     qkv = normal(4, shape.tokens, 3 * H * d)
     qkv = to_bfloat16(qkv) if products.dtype == np.uint16 else qkv
@@ -228,29 +244,60 @@ def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: i
     return download(device, out)[: batch.tokens], np.concatenate(exact)
 
 
-def run_norm(N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """Normalise rows with a large mean; compare the bfloat16 copy with the float32 result."""
-    x, weight, bias = normal(6, N, D) * 3 + 2, normal(7, D), normal(8, D)
+def run_norm(kind: str, N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """Normalise rows with a large mean and add a residual; compare the bfloat16 copy with the float32 result."""
+    x, weight, bias, residual = normal(6, N, D) * 3 + 2, normal(7, D), normal(8, D), normal(18, N, D)
     out, half = device.allocate((N, D), np.float32), device.allocate((N, D), np.uint16)
-    device.launch(norm.layer_norm_kernel(D), norm.norm_grid(N), *(upload(device, a) for a in (x, weight, bias)),
-                  np.float32(1e-12), out, half)
+    threads = norm.row_threads(D)
+    device.launch(norm.norm_kernel(kind, threads), norm.row_grid(N, threads),
+                  *(upload(device, a) for a in (x, weight, bias)), np.float32(1e-12), np.int32(D),
+                  upload(device, residual), np.int32(1), np.int32(norm.TO_FLOAT32 + norm.TO_BFLOAT16), out, half)
     result = download(device, out)
     if not np.array_equal(download(device, half), from_bfloat16(to_bfloat16(result))):
         result[:] = np.nan
-    return result, ops.layer_norm(*(a.astype(np.float64) for a in (x, weight, bias)), 1e-12)
+    wide = [a.astype(np.float64) for a in (x, weight, bias)]
+    normed = ops.layer_norm(*wide, 1e-12) if kind == "layer" else ops.rms_norm(*wide[:2], 1e-12) + wide[2]
+    return result, normed + residual
 
 
 def run_embedding(N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """Add rows of three tables and normalise them."""
+    """Add rows of three tables, of which the words are scaled, and normalise them."""
     rng = np.random.default_rng(9)
     tables = [normal(10 + i, rows, D) for i, rows in enumerate((100, 50, 2))]
     ids = [rng.integers(0, len(table), N, np.int32) for table in tables]
     weight, bias = normal(13, D), normal(14, D)
     out, half = device.allocate((N, D), np.float32), device.allocate((N, D), np.uint16)
-    device.launch(embedding.embedding_kernel(D), embedding.embedding_grid(N),
-                  *(upload(device, a) for a in (*ids, *tables, weight, bias)), np.float32(1e-12), out, half)
-    rows = sum(table[i].astype(np.float64) for table, i in zip(tables, ids, strict=True))
+    threads = norm.row_threads(D)
+    parts = embedding.WORDS + embedding.POSITIONS + embedding.TOKEN_TYPES
+    device.launch(embedding.embedding_kernel("layer", threads), norm.row_grid(N, threads),
+                  *(upload(device, a) for a in (*ids, *tables)), np.float32(3), np.int32(parts),
+                  upload(device, weight), upload(device, bias), np.float32(1e-12), np.int32(D),
+                  np.int32(norm.TO_FLOAT32 + norm.TO_BFLOAT16), out, half)
+    rows = sum(factor * table[i].astype(np.float64) for factor, table, i in zip((3, 1, 1), tables, ids, strict=True))
     return download(device, out), ops.layer_norm(rows, weight, bias, 1e-12)
+
+
+def run_heads(norm_kind: str | None, N: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """Norm and rotate the heads of queries and keys, in 40 of their 64 columns; values stay."""
+    H, G, d, half = 3, 2, 64, 20
+    x = normal(20, N, (H + 2 * G) * d)
+    rng = np.random.default_rng(21)
+    angles, positions = rng.standard_normal((50, half)), rng.integers(0, 50, N, np.int32)
+    weights = normal(22, 2, H * d if norm_kind == "joint" else d)
+    array = upload(device, to_bfloat16(x))
+    device.launch(heads.heads_kernel(norm_kind, True), (N, 2), array, np.int32(H), np.int32(G), np.int32(d),
+                  upload(device, weights), np.float32(1e-5), upload(device, np.cos(angles).astype(np.float32)),
+                  upload(device, np.sin(angles).astype(np.float32)), np.int32(half), np.int32(0),
+                  upload(device, positions))
+    exact = from_bfloat16(to_bfloat16(x)).astype(np.float64).reshape(N, -1, d)
+    cos, sin = np.cos(angles)[positions][None], np.sin(angles)[positions][None]
+    for i, part in enumerate((slice(0, H), slice(H, H + G))):
+        if norm_kind is not None:
+            rows = exact[:, part].reshape((N, -1) if norm_kind == "joint" else (-1, d))
+            normed = ops.rms_norm(rows, weights[i, : rows.shape[1]].astype(np.float64), 1e-5)
+            exact[:, part] = normed.reshape(N, -1, d)
+        exact[:, part] = ops.rotate(exact[:, part].transpose(1, 0, 2)[None], cos, sin, False)[0].transpose(1, 0, 2)
+    return download(device, array), exact.reshape(N, -1)
 
 
 def run_pooling(mode: str, lengths: list[int], D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
