@@ -41,9 +41,9 @@ def argument(model: str) -> str:
     return "input_values" if model == WAV2VEC2 else "pixel_values"
 
 
-def inputs(model: str, count: int, seed: int = 0) -> np.ndarray:
+def inputs(model: str, count: int, seed: int = 0, seconds: int = SECONDS) -> np.ndarray:
     """Return pixels float32 [count,3,224,224], or samples float32 [count,n], of mean 0 and variance 1."""
-    shape = (SECONDS * RATE,) if model == WAV2VEC2 else (3, 224, 224)
+    shape = (seconds * RATE,) if model == WAV2VEC2 else (3, 224, 224)
     return np.random.default_rng(seed).standard_normal((count, *shape), np.float32)
 
 
@@ -190,7 +190,8 @@ class OpenVinoMedia(Exported):
             import nncf
             import openvino
 
-            samples = [{argument(self.model): inputs(self.model, 1, seed)} for seed in range(1, 1 + CALIBRATIONS)]
+            samples = [{argument(self.model): inputs(self.model, 1, seed, seconds=2)}
+                       for seed in range(1, 1 + CALIBRATIONS)]  # fmt: skip
             model = openvino.Core().read_model(self.folder / "model.onnx")
             model = nncf.quantize(model, nncf.Dataset(samples), model_type=nncf.ModelType.TRANSFORMER,
                                   subset_size=len(samples))  # fmt: skip
