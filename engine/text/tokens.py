@@ -100,7 +100,7 @@ class SecondTexts(NamedTuple):
 
 @contextmanager
 def counting_tokens() -> Iterator[list[int]]:
-    """Yield a list to which every call of a tokenizer in the block, by this thread, adds the tokens of each text."""
+    """Yield a list to which every call of `note_tokens` in the block, by this thread, adds the tokens of inputs."""
     counts: list[int] = []
     before = _COUNTS.set(counts)
     try:
@@ -109,6 +109,12 @@ def counting_tokens() -> Iterator[list[int]]:
         _COUNTS.reset(before)
 
 
-def wanted_counts() -> list[int] | None:
-    """Return the list of the `counting_tokens` that this thread is in; None outside of it."""
-    return _COUNTS.get()
+def note_tokens(counts: Iterable[int]) -> None:
+    """Note the tokens of each input of a call, which were just read, where this thread wants it."""
+    if (noted := _COUNTS.get()) is not None:
+        noted += counts
+
+
+def is_counting() -> bool:
+    """Return whether this thread wants the tokens of each input."""
+    return _COUNTS.get() is not None
