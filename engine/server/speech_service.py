@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import mmap
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -32,7 +32,7 @@ from ..speech.samples import MAX_SECONDS, RATE, check_samples
 from ..speech.segments import Transcript
 from ..speech.windows import WINDOW, Note, Recording
 from .admission import Admission
-from .event_loop import News
+from .event_loop import News, Replies
 from .multipart import Upload, temporary, write
 from .refusals import Refusal
 from .requests import Answer, Pending, RequestCounts, RequestService, Times
@@ -206,10 +206,10 @@ class TranscriptStream:
             self._error = result
         self._news.ring()
 
-    def news(self) -> Future[None]:
-        """Return a future that is done as soon as there is something to take."""
+    def news(self, replies: Replies) -> asyncio.Future[None]:
+        """Return a future of the event loop that is done as soon as there is something to take."""
         with self._lock:
-            news = self._news.renew()
+            news = self._news.wait(replies)
             there = bool(self._pieces) or self._error is not None
         if there:
             self._news.ring()
