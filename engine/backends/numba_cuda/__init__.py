@@ -5,7 +5,8 @@
     weights.py    the uploaded weights            ptx/          the instructions that Numba lacks, and an emulator
     workspace.py  the memory                      toolchain.py  numba-cuda
     bucket.py     batches as recorded shapes      support.py    what is run of a program, and refused
-    device.py     memory, launches, graphs
+    device.py     memory, launches, graphs        ops.py        single operations, and score functions
+    shared_array.py  arrays that other libraries read, and theirs, by dlpack.py
 """
 
 from __future__ import annotations
@@ -93,9 +94,10 @@ class CudaBackend:
         return CudaPlan(_gpu(), config, weights, run)
 
     def ops(self, threads: int, portable: bool = False) -> Ops:
-        """Raise `UnsupportedError`, because this backend runs whole models only."""
-        raise UnsupportedError("the cuda backend runs whole models, not single operations; they run on cython, numba "
-                               "and reference")
+        """Return the single operations, in float32; see `ops.CudaOps`."""
+        from .ops import CudaOps
+
+        return CudaOps(_gpu())
 
 
 @cache

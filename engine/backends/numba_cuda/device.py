@@ -9,6 +9,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,8 +23,8 @@ class Device(Protocol):
 
     capability: tuple[int, int]
     multiprocessors: int
-    turn: threading.Lock
-    """A lock that a thread holds while it queues work."""
+    turn: AbstractContextManager[Any]
+    """A lock that a thread holds while it queues work; it may take it again within."""
 
     def activate(self) -> None:
         """Make this the calling thread's device; raises `BackendUnavailable` if that is impossible."""
@@ -59,8 +60,22 @@ class Device(Protocol):
         It lasts as long as the device object.
         """
 
-    def share(self, array: Any) -> Any:
-        """Return an array on the device in a form that other libraries accept."""
+    number: int
+    """Which GPU of the process it is, counted from 0."""
+    stream: Any
+    """The number of the stream of all work, for libraries that share an array by DLPack."""
+
+    def pointer(self, array: Any) -> int:
+        """Return the address of an array on the device."""
+
+    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> Any:
+        """Return an array [count] at an address on this device; it keeps the owner of the memory alive."""
+
+    def gpu_of(self, pointer: int) -> int | None:
+        """Return the number of the GPU with the memory at an address; None if this process has no such memory."""
+
+    def wait_for(self, stream: int | None) -> None:
+        """Wait until all work on a stream of another library is done, or on all streams for None."""
 
 
 def upload(device: Device, array: np.ndarray) -> Any:
@@ -84,11 +99,13 @@ class Gpu:
         device = cuda.get_current_device()
         self.capability = tuple(device.compute_capability)
         self.multiprocessors = device.MULTIPROCESSOR_COUNT
-        self.turn = threading.Lock()
+        self.number = int(device.id)
+        self.turn: AbstractContextManager[Any] = threading.RLock()
         self._process = os.getpid()
         self._core = CoreDevice(device.id)
         self.activate()
         self._stream = self._core.create_stream()
+        self.stream = int(self._stream.handle)
         self._compiled: dict[int, tuple[Kernel, Any]] = {}
         self._maps: dict[tuple[int, ...], Any] = {}
 
@@ -143,8 +160,26 @@ class Gpu:
             self._maps[key] = upload(self, encode(*key))  # the map depends on the key only
         return self._maps[key]
 
-    def share(self, array: Any) -> SharedArray:
-        return SharedArray(array)
+    def pointer(self, array: Any) -> int:
+        return int(array.__cuda_array_interface__["data"][0])
+
+    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> Any:
+        from .toolchain import cuda
+
+        found = {"version": 3, "data": (pointer, False), "shape": (count,), "typestr": np.dtype(dtype).str}
+        return cuda.from_cuda_array_interface(found, owner=owner, sync=False)
+
+    def gpu_of(self, pointer: int) -> int | None:
+        from cuda.bindings import driver
+
+        attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        status, number = driver.cuPointerGetAttribute(attribute, pointer)
+        return int(number) if status == driver.CUresult.CUDA_SUCCESS else None
+
+    def wait_for(self, stream: int | None) -> None:
+        from cuda.bindings import driver
+
+        driver.cuCtxSynchronize() if stream is None else driver.cuStreamSynchronize(stream)
 
     def _compile(self, kernel: Kernel) -> Any:
         from .toolchain import compile_for_device
@@ -152,31 +187,3 @@ class Gpu:
         if id(kernel) not in self._compiled:
             self._compiled[id(kernel)] = kernel, compile_for_device(kernel)  # keeping the kernel keeps its id unique
         return self._compiled[id(kernel)][1]
-
-
-class SharedArray:
-    """A complete array on the GPU, which PyTorch, CuPy, JAX and other libraries can use without a copy.
-
-    They read it through DLPack (`torch.from_dlpack`) or the CUDA array interface (`cupy.asarray`).
-    """
-
-    def __init__(self, array: Any):
-        self.array = array
-        """The array of numba-cuda."""
-        self.shape: tuple[int, ...] = array.shape
-        self.dtype: np.dtype = array.dtype
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.array.__cuda_array_interface__
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._view().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._view().__dlpack_device__()
-
-    def _view(self) -> Any:
-        from cuda.core.utils import StridedMemoryView
-
-        return StridedMemoryView.from_cuda_array_interface(self, stream_ptr=-1)  # no stream to wait for

@@ -30,7 +30,8 @@ if getattr(cuda, "implementation", None) != "NVIDIA":
 DEFAULT_SHARED = 48 * 1024
 """Bytes of dynamic shared memory that a kernel may use without setting an attribute."""
 
-__all__ = ["compile_for_device", "cuda", "device_function", "intrinsic", "ir", "lto_ir", "ptx", "types"]
+__all__ = ["compile_for_device", "cuda", "device_function", "intrinsic", "ir", "lto_ir", "ptx", "score_type",
+           "types"]
 
 device_function = cuda.jit(device=True, inline="always")
 """Decorator of a function that kernels call: Numba inlines its body before it infers types.
@@ -50,6 +51,17 @@ def ptx(kernel: Kernel, arch: Arch) -> str:
 def lto_ir(kernel: Kernel, arch: Arch) -> bytes:
     """Return the LTO IR that numba-cuda passes to nvJitLink to compile the kernel for a device of that architecture."""
     return _compile(kernel, arch, "ltoir")
+
+
+def score_type(function: Any, further: tuple[Any, ...], arch: Arch) -> Any:
+    """Compile a function (score, b, h, q_index, kv_index, *further) for a device, and return the type of its result.
+
+    further: Numba types. Raises the errors of Numba.
+    """
+    place = types.int64
+    signature = (types.float32, place, place, place, place, *further)
+    _, result = cuda.compile(function, signature, device=True, abi="numba", cc=arch[:2], output="ptx")
+    return result
 
 
 def _compile(kernel: Kernel, arch: Arch, output: str) -> Any:
