@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -186,13 +186,13 @@ class EngineBase(Loaded):
         assert self._load_images is not None
         return self._load_images()
 
-    def _ops(self, part: str) -> Ops:
-        """Return the single operations of the backend, which compute a part of the model."""
-        try:
-            return get_backend(self.backend).ops(self.threads, self.bits == PORTABLE)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"the {self.backend} backend does not run {part}; cython, numba and reference can: "
-                                   "Engine.load(..., backend=...)") from error
+    @lazy
+    def _ops(self) -> Ops:
+        """The single operations of the backend, which compute what surrounds the encoder: maps of heads and modules."""
+        ops = get_backend(self.backend).ops(self.threads, self.bits == PORTABLE)
+        surrounding = [*self._modules, *self._token_modules, *filter(None, (self._stem, self._image_head))]
+        ops.keep(_arrays_of([head.weights for head in self._heads] + [vars(part) for part in surrounding]))
+        return ops
 
     @lazy
     def _head_encoder(self) -> VectorEncoder:
@@ -206,9 +206,7 @@ class EngineBase(Loaded):
 
     @lazy
     def _encoder(self) -> TextEncoder:
-        ops = None
-        if self._modules or self._token_modules:
-            ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
+        ops = self._ops if self._modules or self._token_modules else None
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
                            modules=self._modules, token_modules=self._token_modules, ops=ops, queue=self._queue)
 
@@ -218,7 +216,7 @@ class EngineBase(Loaded):
             raise UnsupportedError("this model reads no images")
         return ImageEncoder(self.config, self._plan, self.max_batch_tokens, stem=self._stem, images=self._images,
                             head=self._image_head, threads=self.threads, modules=self._modules, queue=self._queue,
-                            ops=self._ops("the layers before the first layer of this model"))
+                            ops=self._ops)
 
     @lazy
     def _word_table(self) -> np.ndarray:
@@ -227,4 +225,16 @@ class EngineBase(Loaded):
         from ..weights.quantize import widen
 
         name = "embeddings.word"
-        return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
+        table = np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
+        self._ops.keep([table])
+        return table
+
+
+def _arrays_of(parts: Iterable[Mapping[str, Any]]) -> Iterator[np.ndarray]:
+    """Yield the arrays among the values of mappings, and of mappings in these."""
+    for part in parts:
+        for value in part.values():
+            if isinstance(value, np.ndarray):
+                yield value
+            elif isinstance(value, Mapping):
+                yield from _arrays_of([value])

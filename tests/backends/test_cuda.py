@@ -66,11 +66,6 @@ def test_auto_does_not_take_it():
     assert "cuda" not in backends.AUTO
 
 
-def test_what_it_does_not_run():
-    with pytest.raises(UnsupportedError, match="whole models, not single operations; they run on cython, numba"):
-        numba_cuda.BACKEND.ops(1)
-
-
 def test_bench_does_not_hold_a_gpu_against_the_cpus_limits():
     bench = pytest.importorskip("engine.studies.bench", reason="the compiled kernels are not built")
     with pytest.raises(UnsupportedError, match=r"for a GPU run python -m asv_bench\.gpu"):

@@ -89,7 +89,7 @@ class Driver(ModuleType):
     cuMemAllocHost, cuMemFreeHost = cuMemAlloc, cuMemFree  # noqa: N815
 
     def cuMemcpyHtoDAsync(self, target, source, size, stream):  # noqa: N802
-        assert stream == "stream"
+        assert stream == Stream.handle
         ctypes.memmove(int(target), int(source), size)
         return (Status.CUDA_SUCCESS,)
 
@@ -103,7 +103,7 @@ class Driver(ModuleType):
 class Stream:
     """A stream that does all work at once, and its own builder of graphs."""
 
-    handle = "stream"
+    handle = 7
 
     def __init__(self, log):
         self.log, self.recording = log, None
@@ -137,8 +137,9 @@ class Core(ModuleType):
 
     def Device(self):  # noqa: N802
         return SimpleNamespace(
-            name="A GPU", compute_capability=self.driver.capability, set_current=lambda: self.log.append("current"),
-            properties=SimpleNamespace(multiprocessor_count=1), create_stream=lambda: Stream(self.log))
+            name="A GPU", device_id=0, compute_capability=self.driver.capability,
+            set_current=lambda: self.log.append("current"), properties=SimpleNamespace(multiprocessor_count=1),
+            create_stream=lambda: Stream(self.log))
 
     def _code(self, kind):
         def make(content, name):

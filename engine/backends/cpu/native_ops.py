@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,9 @@ class NativeOps:
         self._kernels = kernels
         self._product = kernels.product("float32", portable=portable)
         self._threads = threads
+
+    def keep(self, arrays: Iterable[np.ndarray]) -> None:
+        """Do nothing: arrays are read where they are."""
 
     def attention(self, call: AttentionCall) -> np.ndarray:
         """Return softmax(scores) v, [B,H,T,e]; a query that sees no key gets zeros."""

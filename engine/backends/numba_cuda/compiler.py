@@ -7,7 +7,7 @@ architecture. For GPUs newer than both, `ptx` returns PTX, which the driver comp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
@@ -61,6 +61,16 @@ def ptx(kernel: Kernel, arch: Arch) -> Code:
         text = re.sub(r"^\.version \S+", f".version {PTX}", text, flags=re.MULTILINE)
     [entry] = re.findall(r"\.entry\s+([^\s(]+)", text)
     return Code("ptx", entry, text.encode())
+
+
+def result_of(function: Callable[..., Any], arguments: Sequence[Any], arch: Arch) -> tuple[str, bool]:
+    """Compile a function that kernels may call, and return the type of its result, and whether that is a number.
+
+    arguments: their types. Raises the errors of Numba.
+    """
+    _, result = numba_cuda.compile(function, tuple(map(_in_numba, arguments)), device=True, abi="numba", cc=arch[:2],
+                                   output="ptx")
+    return str(result), isinstance(result, numba_types.Integer | numba_types.Float)
 
 
 def _compile(kernel: Kernel, arch: Arch, output: str) -> Any:
