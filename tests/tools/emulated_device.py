@@ -50,8 +50,8 @@ class EmulatedDevice:
         if 0 in grid:
             raise EmulationError(f"{kernel.name}: a launch needs blocks, not {grid}")
         for kind, value in zip(kernel.signature, arguments, strict=True):
-            dtype, rank = getattr(kind, "dtype", kind), getattr(kind, "ndim", 0)
-            if (str(dtype), rank) != (value.dtype.name, value.ndim):
+            dtype, rank = getattr(kind, "dtype", kind).numpy, getattr(kind, "ndim", 0)
+            if (dtype, rank) != (value.dtype, value.ndim):
                 raise EmulationError(f"{kernel.name} takes {kind}, not {value.dtype} of shape {value.shape}")
         if self._recording is not None:
             self._recording.append((kernel, grid, *arguments))

@@ -1,21 +1,23 @@
 """Define the device that a plan uses: memory, copies, launches, and launches that are recorded once and replayed.
 
-All work is queued on one stream and runs in order. Arrays on the device are numba-cuda's, which slice like NumPy's.
+All work is queued on one stream and runs in order. cuda.core launches the kernels, whose code `stored.py` finds.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
 from ...base.errors import BackendUnavailable
+from . import memory, stored
+from .driver import bindings, call
 from .kernel import Kernel
+from .toolchain import ArrayType
 
 
 class Device(Protocol):
@@ -94,19 +96,18 @@ class Gpu:
     def __init__(self) -> None:
         from cuda.core import Device as CoreDevice
 
-        from .toolchain import cuda
-
-        device = cuda.get_current_device()
-        self.capability = tuple(device.compute_capability)
-        self.multiprocessors = device.MULTIPROCESSOR_COUNT
-        self.number = int(device.id)
-        self.turn: AbstractContextManager[Any] = threading.RLock()
+        self._core = CoreDevice()
         self._process = os.getpid()
-        self._core = CoreDevice(device.id)
         self.activate()
+        self.name = str(self._core.name)
+        self.capability: tuple[int, int] = tuple(self._core.compute_capability)
+        self.multiprocessors = int(self._core.properties.multiprocessor_count)
+        self.number = int(self._core.device_id)
+        self.turn: AbstractContextManager[Any] = threading.RLock()
+        self._context = call("cuCtxGetCurrent")
         self._stream = self._core.create_stream()
         self.stream = int(self._stream.handle)
-        self._compiled: dict[int, tuple[Kernel, Any]] = {}
+        self._loaded: dict[int, tuple[Kernel, Any]] = {}
         self._maps: dict[tuple[int, ...], Any] = {}
 
     def activate(self) -> None:
@@ -115,27 +116,24 @@ class Gpu:
                                      "processes with spawn, or fork before the first engine on a GPU is loaded")
         self._core.set_current()
 
-    def allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        from .toolchain import cuda
-
-        return cuda.device_array(shape, dtype)
+    def allocate(self, shape: tuple[int, ...], dtype: Any) -> memory.DeviceArray:
+        return memory.allocate(self._context, shape, dtype)
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        from .toolchain import cuda
-
-        return cuda.pinned_array(shape, dtype)
+        return memory.pinned(self._context, shape, dtype)
 
     def copy(self, target: Any, source: Any) -> None:
-        if isinstance(target, np.ndarray):
-            source.copy_to_host(target, stream=self._stream)
-        else:
-            target.copy_to_device(source, stream=self._stream)
+        memory.copy(target, source, self._stream.handle)
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
-        with warnings.catch_warnings():
-            # numba-cuda warns about small grids, and its text may begin with an escape sequence for bold letters.
-            warnings.filterwarnings("ignore", ".*Grid size")
-            self._compile(kernel)[grid, kernel.threads, self._stream, kernel.shared](*arguments)
+        from cuda.core import LaunchConfig, launch
+
+        words = list(flattened(kernel, arguments))
+        blocks = (*grid, 1, 1)[:3]
+        config = LaunchConfig(grid=(blocks[0] // kernel.cluster, *blocks[1:]), block=kernel.threads,
+                              cluster=(kernel.cluster, 1, 1) if kernel.cluster > 1 else None,
+                              shmem_size=kernel.shared, programmatic_stream_serialization=kernel.overlaps)
+        launch(self._stream, config, self._load(kernel), *words)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         work()  # computes the results of this call; also, compiling and loading kernels cannot be recorded
@@ -155,35 +153,62 @@ class Gpu:
     def tensor_map(self, matrix: Any, box_rows: int) -> Any:
         from .tensor_map import encode
 
-        key = matrix.__cuda_array_interface__["data"][0], *matrix.shape, box_rows
+        key = matrix.pointer, *matrix.shape, box_rows
         if key not in self._maps:
             self._maps[key] = upload(self, encode(*key))  # the map depends on the key only
         return self._maps[key]
 
-    def pointer(self, array: Any) -> int:
-        return int(array.__cuda_array_interface__["data"][0])
+    def pointer(self, array: memory.DeviceArray) -> int:
+        return array.pointer
 
-    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> Any:
-        from .toolchain import cuda
-
-        found = {"version": 3, "data": (pointer, False), "shape": (count,), "typestr": np.dtype(dtype).str}
-        return cuda.from_cuda_array_interface(found, owner=owner, sync=False)
+    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> memory.DeviceArray:
+        return memory.DeviceArray(owner, pointer, (count,), np.dtype(dtype))
 
     def gpu_of(self, pointer: int) -> int | None:
-        from cuda.bindings import driver
-
-        attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        status, number = driver.cuPointerGetAttribute(attribute, pointer)
-        return int(number) if status == driver.CUresult.CUDA_SUCCESS else None
+        attribute = bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        status, number = bindings().cuPointerGetAttribute(attribute, pointer)
+        return None if int(status) else int(number)
 
     def wait_for(self, stream: int | None) -> None:
-        from cuda.bindings import driver
+        call("cuCtxSynchronize") if stream is None else call("cuStreamSynchronize", stream)
 
-        driver.cuCtxSynchronize() if stream is None else driver.cuStreamSynchronize(stream)
+    def _load(self, kernel: Kernel) -> Any:
+        """Return cuda.core's kernel, allowed the shared memory that it needs."""
+        if id(kernel) not in self._loaded:
+            self._loaded[id(kernel)] = kernel, self._loaded_anew(kernel)    # keeping the kernel keeps its id unique
+        return self._loaded[id(kernel)][1]
 
-    def _compile(self, kernel: Kernel) -> Any:
-        from .toolchain import compile_for_device
+    def _loaded_anew(self, kernel: Kernel) -> Any:
+        from cuda.core import ObjectCode
 
-        if id(kernel) not in self._compiled:
-            self._compiled[id(kernel)] = kernel, compile_for_device(kernel)  # keeping the kernel keeps its id unique
-        return self._compiled[id(kernel)][1]
+        code = stored.find(kernel, self.capability)
+        make = ObjectCode.from_cubin if code.kind == "cubin" else ObjectCode.from_ptx
+        try:
+            loaded = make(code.content, name=kernel.name).get_kernel(code.entry)
+        except Exception as error:  # each version of cuda.core has errors of its own
+            raise BackendUnavailable(f"the CUDA driver cannot load the kernel {kernel.name} from {code.origin}, and "
+                                     f"compute capability {self.capability}: {error}") from error
+        if kernel.shared > DEFAULT_SHARED:
+            largest = bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            call("cuKernelSetAttribute", largest, kernel.shared, loaded.handle, call("cuCtxGetDevice"))
+        return loaded
+
+
+DEFAULT_SHARED = 48 * 1024
+"""Bytes of dynamic shared memory that a kernel may use without setting an attribute."""
+
+
+def flattened(kernel: Kernel, arguments: Sequence[Any]) -> Iterator[Any]:
+    """Yield the words that the code of a kernel takes for its arguments, as numba-cuda lays them out.
+
+    An array is two words for its owner, which kernels do not need, its size, the bytes of an element, its address, its
+    shape and its strides. A number is itself. Raises `TypeError` for an array or a number of another type.
+    """
+    for kind, value in zip(kernel.signature, arguments, strict=True):
+        dtype, rank = (kind.dtype.numpy, kind.ndim) if isinstance(kind, ArrayType) else (kind.numpy, 0)
+        if (value.dtype, value.ndim) != (dtype, rank):
+            raise TypeError(f"{kernel.name} takes {kind}, not {value.dtype} of shape {value.shape}")
+        if rank:
+            yield from (0, 0, value.size, dtype.itemsize, value.pointer, *value.shape, *value.strides)
+        else:
+            yield np.ctypeslib.as_ctypes_type(dtype)(value.item())

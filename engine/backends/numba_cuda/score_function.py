@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import product
+from itertools import product, starmap
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +14,7 @@ from ...base.errors import InputError, UnsupportedError
 from ..ops_interface import A_SCORE, AttentionCall
 from ..score_functions import CACHED, CacheKey, run_time_array, split, surroundings
 from .shared_array import SharedArray
-from .toolchain import device_function, score_type, types
+from .toolchain import ArrayType, device_function, types
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,21 +46,24 @@ def score_function(call: AttentionCall, capability: tuple[int, int]) -> ScoreFun
 
 @lru_cache(CACHED)
 def _compiled(key: CacheKey, capability: tuple[int, int]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    kinds = tuple(_type(dtype, ndim) for dtype, ndim in key.arguments)
-    name = key.function.__name__
+    from .compiler import score_type  # raises `BackendUnavailable` where there is no compiler
+
+    kinds, name = tuple(starmap(_type, key.arguments)), key.function.__name__
     try:
-        result = score_type(key.function, kinds, capability)
+        result, is_number = score_type(key.function, kinds, capability)
     except Exception as error:      # Numba has errors of many types, and each means that there is no code
         raise UnsupportedError(f"score_mod {name} cannot be compiled for a GPU: {_reason(error)}; numbers, arrays and "
                                'functions of math can be, and backend="reference" calls any function') from error
-    if not isinstance(result, (types.Integer, types.Float)):
+    if not is_number:
         raise InputError(f"score_mod {name} must return a number, not {result}; {A_SCORE}")
     return device_function(key.function), kinds
 
 
 def _type(dtype: np.dtype, ndim: int) -> Any:
-    scalar = getattr(types, "boolean" if dtype.kind == "b" else dtype.name)
-    return types.Array(scalar, ndim, "C") if ndim else scalar
+    scalar = getattr(types, "boolean" if dtype.kind == "b" else dtype.name, None)
+    if scalar is None:
+        raise UnsupportedError(f"score_mod: a GPU takes no numbers of {dtype}; convert them to float32 or float64")
+    return ArrayType(scalar, ndim) if ndim else scalar
 
 
 def _reason(error: Exception) -> str:

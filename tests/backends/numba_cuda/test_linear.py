@@ -98,8 +98,9 @@ def test_hopper_with_an_activation_and_a_short_depth(way):
     assert_close(problem.run(HOPPER[way], "gelu"), problem.exact("gelu", False), BFLOAT16)
 
 
-@pytest.mark.parametrize("tiles", [(linear.SMALL, linear.LARGE), tuple(HOPPER.values())], ids=["mma", "wgmma"])
-def test_a_token_alone_has_the_bits_it_has_among_others(tiles):
+def test_a_token_alone_has_the_bits_it_has_among_others():
+    """So it has with every tile, and the products of a warp add as those of a warpgroup do."""
+    tiles = linear.SMALL, linear.LARGE, *HOPPER.values()
     problem = Problem(70, 40, 136)
     together = [problem.run(tile, residual=True) for tile in tiles]
     problem.x, problem.residual = problem.x[67:68].copy(), problem.residual[67:68].copy()

@@ -6,6 +6,7 @@ limits it. It gathers whole rows of a table: runs of 3 KB at D = 768.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from ..kernel import Kernel
 from ..ptx.warp import round_bf16
 from ..toolchain import cuda, types
-from .norm import ROWS, norm_function, norm_grid
+from .norm import COMMON_WIDTHS, ROWS, norm_function, norm_grid
 
 embedding_grid = norm_grid
 """The grid for a number of tokens."""
@@ -68,3 +69,11 @@ def embedding_kernel(D: int, *, words: bool = True, positions: bool = True, toke
                                       ("norm", norm), ("bf16", bfloat16)) if there]
     name = f"embedding D={D} {' '.join(parts)}"
     return Kernel(name, embed, signature, threads=32 * ROWS, registers=48 + 2 * per_lane)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of the widths of common models, with all parts and without token types."""
+    for D in COMMON_WIDTHS:
+        for bfloat16 in (True, False):
+            for token_types in (True, False):
+                yield embedding_kernel(D, token_types=token_types, bfloat16=bfloat16)

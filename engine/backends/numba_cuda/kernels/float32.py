@@ -10,7 +10,7 @@ Activations have the formulas of `backends/reference/formulas.py`, with libdevic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -154,3 +154,10 @@ def attention_kernel(d: int) -> Kernel:
 def attention_grid(tiles: int, H: int) -> tuple[int, int]:
     """Return the grid for a number of work list entries and H heads."""
     return (tiles, H)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the linear maps with every epilogue, and attention of common head widths."""
+    for residual in (False, True):
+        yield from (linear_kernel(activation, residual) for activation in ACTIVATIONS)
+    yield from map(attention_kernel, (16, 32, 64, 80, 96, 128))

@@ -17,6 +17,7 @@ LARGE reads least. ALTERNATE hides its epilogue. On an H200, with 16,384 rows, A
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from ..kernel import Kernel
 from ..ptx.copy import address, shared_base
-from ..ptx.epilogue import PERMUTED, epilogue
+from ..ptx.epilogue import ACTIVATIONS, PERMUTED, epilogue
 from ..ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
@@ -217,3 +218,10 @@ def _consumer(tile: HopperTile) -> Any:
             barrier_arrive(empty + 8 * previous)
 
     return consume
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every epilogue and tile."""
+    for tile in (LARGE, ALTERNATE, SMALL):
+        yield from (linear_kernel(activation, tile=tile) for activation in ACTIVATIONS)
+        yield linear_kernel(residual=True, tile=tile)

@@ -9,6 +9,7 @@ they spill.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from ..toolchain import cuda, device_function, types
 
 ROWS = 4
 """Number of warps, and thus of rows, per block."""
+
+COMMON_WIDTHS = (384, 768, 1024)
+"""Widths of rows whose kernels are stored."""
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
@@ -93,3 +97,8 @@ def layer_norm_kernel(D: int, *, bfloat16: bool = True) -> Kernel:
 def norm_grid(rows: int) -> tuple[int]:
     """Return the grid for a number of rows."""
     return (-(-rows // ROWS),)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of the widths of common models."""
+    yield from (layer_norm_kernel(D, bfloat16=bfloat16) for D in COMMON_WIDTHS for bfloat16 in (True, False))

@@ -7,6 +7,8 @@ the rows of heads are few and short, and those of users pass through the caches.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -242,3 +244,19 @@ def round_kernel() -> Kernel:
             out[i] = round_bf16(x[i])
 
     return Kernel("round", round_numbers, (_F32, types.uint16[::1]), threads=THREADS, registers=32)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield all of them."""
+    for weighted, biased in product((False, True), repeat=2):
+        yield norm_kernel(weighted=weighted, biased=biased)
+    for weighted in (False, True):
+        yield norm_kernel(rms=True, weighted=weighted, biased=False)
+    yield softmax_kernel()
+    for activation, gated in product(filter(None, ACTIVATIONS), (False, True)):
+        yield activation_kernel(activation, gated)
+    yield from map(rotation_kernel, (False, True))
+    yield column_maxima_kernel()
+    yield from map(gather_kernel, ("float32", "uint16", "uint8"))
+    yield widen_kernel()
+    yield round_kernel()
