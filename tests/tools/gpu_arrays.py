@@ -13,6 +13,11 @@ class InterfaceArray:
     def __init__(self, array: np.ndarray, **changes: Any):
         self.array, self._changes = array, changes
 
+    @classmethod
+    def of(cls, shared: Any) -> "InterfaceArray":
+        """Return an array of `engine` as another library has it."""
+        return cls(np.empty(shared.shape, np.float32), **shared.__cuda_array_interface__)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         strides = None if self.array.flags.c_contiguous else self.array.strides

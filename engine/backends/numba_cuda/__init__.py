@@ -7,8 +7,8 @@
     bucket.py     batches as recorded shapes      compiler.py   numba-cuda and nvJitLink
     device.py     launches, graphs                stored.py     compiled kernels, as files
     memory.py     arrays on the device            support.py    what is run of a program, and refused
-    driver.py     the CUDA driver                 ops.py        single operations, and score functions
-    shared_array.py  arrays that other libraries read, and theirs, by dlpack.py
+    driver.py     the CUDA driver                 ops.py        single operations; score_function.py for attention
+    shared_array.py   arrays that other libraries read, and theirs, through dlpack.py
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from ..ops_interface import AttentionCall
 from .device import Device, upload
 from .kernels import float32, operations
 from .kernels.strided_attention import per_lane, strided_attention_grid, strided_attention_kernel
-from .score_function import ScoreFunction, score_function
+from .score_function import score_function
 from .shared_array import STORED, SharedArray
 
 _linear, _column_maxima = cache(float32.linear_kernel), cache(operations.column_maxima_kernel)
@@ -64,20 +64,15 @@ class CudaOps:
             numbers = [at.dummy if x is None or not x.size else at.view(x) for x in (call.q, call.k, call.v, call.bias)]
             mask = at.dummy_mask if call.mask is None else at.view(call.mask)
             strides = [step for x in strided for step in ([0] * 4 if x is None else _strides(x))]
-            layout = at.upload(np.array([H, call.k.shape[1], T, d, e, *strides], np.int64))
+            layout = at.upload(np.array([H, call.k.shape[1], T, d, e, call.bias is not None, call.mask is not None,
+                                         call.softcap != 0, *strides], np.int64))
             bands = at.upload(np.array([call.low, call.high, call.lengths], np.int64))
             out = at.allocate(B * H * T * e)
-            kernel = self._attention_kernel(call, d, e, score)
             further = [] if score is None else [at.upload(x) if x.ndim else x[()] for x in score.arrays]
+            kernel = _attention(per_lane(max(d, e)), *([] if score is None else [score.function, score.types]))
             self._launch(kernel, strided_attention_grid(B * H * T), *numbers, mask, bands, layout,
                          np.float32(call.scale), np.float32(call.softcap), out, *further)
             return at.result(out, (B, H, T, e))
-
-    def _attention_kernel(self, call: AttentionCall, d: int, e: int, score: ScoreFunction | None) -> Any:
-        parts = {"bias": call.bias is not None, "mask": call.mask is not None, "softcap": call.softcap != 0}
-        if score is None:
-            return _attention(per_lane(d), per_lane(e), **parts)
-        return _attention(per_lane(d), per_lane(e), **parts, score=score.function, further=score.types)
 
     def linear(self, x: Any, weight: Any, bias: Any, activation: str | None, residual: Any) -> Any:
         """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]."""

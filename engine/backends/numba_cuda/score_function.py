@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import product
+from itertools import product, starmap
 from typing import Any, cast
 
 import numpy as np
@@ -46,12 +46,11 @@ def score_function(call: AttentionCall, capability: tuple[int, int]) -> ScoreFun
 
 @lru_cache(CACHED)
 def _compiled(key: CacheKey, capability: tuple[int, int]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    kinds = tuple(_type(dtype, ndim) for dtype, ndim in key.arguments)
-    name = key.function.__name__
-    try:
-        from .compiler import result_of
+    from .compiler import score_type  # raises `BackendUnavailable` where there is no compiler
 
-        result, is_number = result_of(key.function, (types.float32, *[types.int64] * 4, *kinds), capability)
+    kinds, name = tuple(starmap(_type, key.arguments)), key.function.__name__
+    try:
+        result, is_number = score_type(key.function, kinds, capability)
     except Exception as error:      # Numba has errors of many types, and each means that there is no code
         raise UnsupportedError(f"score_mod {name} cannot be compiled for a GPU: {_reason(error)}; numbers, arrays and "
                                'functions of math can be, and backend="reference" calls any function') from error
@@ -61,7 +60,9 @@ def _compiled(key: CacheKey, capability: tuple[int, int]) -> tuple[Callable[...,
 
 
 def _type(dtype: np.dtype, ndim: int) -> Any:
-    scalar = getattr(types, "boolean" if dtype.kind == "b" else dtype.name)
+    scalar = getattr(types, "boolean" if dtype.kind == "b" else dtype.name, None)
+    if scalar is None:
+        raise UnsupportedError(f"score_mod: a GPU takes no numbers of {dtype}; convert them to float32 or float64")
     return ArrayType(scalar, ndim) if ndim else scalar
 
 

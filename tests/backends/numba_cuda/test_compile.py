@@ -45,8 +45,8 @@ VARIANTS = {
                              k.rotation_kernel(interleaved=False), k.column_maxima_kernel(), k.gather_kernel("float32"),
                              k.gather_kernel("uint8"), k.widen_kernel(), k.round_kernel()],
     "pooling": lambda k: [k.pooling_kernel(mode) for mode in ("cls", "max", "weightedmean")],
-    "strided_attention": lambda k: [k.strided_attention_kernel(2, 2), k.strided_attention_kernel(
-        4, 4, bias=True, mask=True, softcap=True, score=device_function(shifted), further=(types.float32[::1],))],
+    "strided_attention": lambda k: [k.strided_attention_kernel(2), k.strided_attention_kernel(16),
+                                    k.strided_attention_kernel(4, device_function(shifted), (types.float32[::1],))],
 }
 """The variants of each module of kernels that are compiled: all of them, or the largest and the most unusual ones."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -255,13 +256,16 @@ def round_kernel() -> Kernel:
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield every kernel."""
-    for weighted in (True, False):
+    """Yield all of them."""
+    for weighted, biased in product((False, True), repeat=2):
+        yield norm_kernel(weighted=weighted, biased=biased)
+    for weighted in (False, True):
         yield norm_kernel(rms=True, weighted=weighted, biased=False)
-        yield from (norm_kernel(weighted=weighted, biased=biased) for biased in (True, False))
     yield softmax_kernel()
-    yield from (activation_kernel(name, gated) for name in ACTIVATIONS if name for gated in (False, True))
+    for activation, gated in product(filter(None, ACTIVATIONS), (False, True)):
+        yield activation_kernel(activation, gated)
     yield from map(rotation_kernel, (False, True))
     yield column_maxima_kernel()
     yield from map(gather_kernel, ("float32", "uint16", "uint8"))
-    yield from (widen_kernel(), round_kernel())
+    yield widen_kernel()
+    yield round_kernel()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,25 +19,28 @@ from .norm import warp_sum
 from .operations import ROWS
 
 _ZERO, _LOWEST = np.float32(0.0), np.float32(-math.inf)
-SIZES = 5
-"""Numbers at the start of `layout`: H, G, T, d, e. Four strides each of q, k, v, bias and mask follow."""
+SIZES = 8
+"""Numbers at the start of `layout`: H, G, T, d, e, and whether there are a bias, a mask and a soft cap.
+
+Four strides each of q, k, v, bias and mask follow.
+"""
 _Q, _K, _V, _BIAS, _MASK = range(SIZES, SIZES + 20, 4)
 _PARAMETERS = "q, k, v, bias, mask, bands, layout, scale, softcap, out"
 
 
 def per_lane(width: int) -> int:
-    """Return how many numbers of a head a lane keeps, a power of two, so that there are few kernels."""
+    """Return how many numbers of a head a lane keeps: a power of two, so that there are few kernels."""
     return 1 << (-(-max(width, 1) // 32) - 1).bit_length()
 
 
-def strided_attention_kernel(keys: int, values: int, *, bias: bool = False, mask: bool = False, softcap: bool = False,
-                             score: Callable[..., Any] | None = None, further: Sequence[Any] = ()) -> Kernel:
+def strided_attention_kernel(numbers: int, score: Callable[..., Any] | None = None, further: Sequence[Any] = ()
+                             ) -> Kernel:
     """Make the kernel softmax(scores) v; the grid is `strided_attention_grid`.
 
-    keys, values: `per_lane` of d and of e. bias, mask, softcap: whether the call has one. score: the score function, a
-    `device_function` of (score, b, h, t, s, *further); further: the types of its further arguments.
+    numbers: `per_lane` of the larger one of d and e. score: the score function, a `device_function` of (score, b, h, t,
+    s, *further); further: the types of its further arguments.
 
-    Arguments: (q, k, v, bias f32 [n], mask u8 [n], bands i64 [3,B], layout i64 [25], scale, softcap f32, out f32 [n],
+    Arguments: (q, k, v, bias f32 [n], mask u8 [n], bands i64 [3,B], layout i64 [28], scale, softcap f32, out f32 [n],
     *further). Query t of sequence b sees the keys max(0, t + bands[0, b]) <= s < min(bands[2, b], t + bands[1, b]).
     layout: `SIZES`. Of what a call has not, the argument is a dummy. A query that sees no key gets zeros.
     """
@@ -49,6 +51,7 @@ def strided_attention_kernel(keys: int, values: int, *, bias: bool = False, mask
         lane = cuda.threadIdx.x % 32
         row = types.int64(cuda.blockIdx.x) * ROWS + cuda.threadIdx.x // 32
         H, T, d, e = layout[0], layout[2], layout[3], layout[4]
+        biased, masked, capped = layout[5] != 0, layout[6] != 0, layout[7] != 0
         if row * e >= out.shape[0]:
             return
         b, h, t = row // (H * T), row // T % H, row % T
@@ -58,23 +61,23 @@ def strided_attention_kernel(keys: int, values: int, *, bias: bool = False, mask
         v_row = b * layout[_V] + group * layout[_V + 1] + lane * layout[_V + 3]
         bias_row = b * layout[_BIAS] + h * layout[_BIAS + 1] + t * layout[_BIAS + 2]
         mask_row = b * layout[_MASK] + h * layout[_MASK + 1] + t * layout[_MASK + 2]
-        query, total = cuda.local.array(keys, np.float32), cuda.local.array(values, np.float32)
-        for i in range(keys):
+        query, total = cuda.local.array(numbers, np.float32), cuda.local.array(numbers, np.float32)
+        for i in range(numbers):
             query[i] = q[q_row + 32 * i * layout[_Q + 3]] if lane + 32 * i < d else _ZERO
-        for i in range(values):
+        for i in range(numbers):
             total[i] = _ZERO
         largest, normalizer = _LOWEST, _ZERO
         for s in range(max(types.int64(0), t + bands[0, b]), min(bands[2, b], t + bands[1, b])):
-            if mask and mask_bytes[mask_row + s * layout[_MASK + 3]] == 0:
+            if masked and mask_bytes[mask_row + s * layout[_MASK + 3]] == 0:
                 continue
             product = _ZERO
-            for i in range(keys):
+            for i in range(numbers):
                 if lane + 32 * i < d:
                     product += query[i] * k[k_row + s * layout[_K + 2] + 32 * i * layout[_K + 3]]
             seen = warp_sum(product) * scale
-            if softcap:
+            if capped:
                 seen = cap * np.float32(math.tanh(seen / cap))
-            if bias:
+            if biased:
                 seen += bias_numbers[bias_row + s * layout[_BIAS + 3]]
             if modify is not None:
                 seen = np.float32(modify(seen, b, h, t, s, extra))
@@ -86,19 +89,18 @@ def strided_attention_kernel(keys: int, values: int, *, bias: bool = False, mask
             shrink = np.float32(math.exp(previous - largest))
             weight = np.float32(math.exp(seen - largest))
             normalizer = normalizer * shrink + weight
-            for i in range(values):
+            for i in range(numbers):
                 if lane + 32 * i < e:
                     total[i] = total[i] * shrink + weight * v[v_row + s * layout[_V + 2] + 32 * i * layout[_V + 3]]
-        for i in range(values):
+        for i in range(numbers):
             if lane + 32 * i < e:
                 out[row * e + lane + 32 * i] = _ZERO if normalizer == _ZERO else total[i] / normalizer
 
     f32, i64 = types.float32[::1], types.int64
     signature = (f32, f32, f32, f32, types.uint8[::1], i64[:, ::1], i64[::1], types.float32, types.float32, f32)
-    parts = [name for name, there in (("bias", bias), ("mask", mask), ("softcap", softcap), ("score", score)) if there]
-    name = " ".join([f"strided attention {keys} {values}", *parts])
-    return Kernel(name, _with_further(device_function(attend), len(further)), (*signature, *further),
-                  threads=32 * ROWS, registers=96 + 2 * (keys + values), stored=score is None)
+    return Kernel(f"strided attention {numbers}{' score function' if score else ''}",
+                  _with_further(device_function(attend), len(further)), (*signature, *further), threads=32 * ROWS,
+                  registers=112 + 4 * numbers, stored=score is None)
 
 
 def strided_attention_grid(rows: int) -> tuple[int]:
@@ -129,7 +131,5 @@ def _defined(name: str, source: str, names: dict[str, Any]) -> Callable[..., Any
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield the kernels of heads of up to 128 columns with keys and values of one width, without a score function."""
-    for size in (1, 2, 4):
-        for bias, mask, softcap in product((False, True), repeat=3):
-            yield strided_attention_kernel(size, size, bias=bias, mask=mask, softcap=softcap)
+    """Yield those of heads up to 512 columns wide, without a score function."""
+    yield from map(strided_attention_kernel, (1, 2, 4, 8, 16))
