@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -64,20 +64,13 @@ class ImageSide:
 
         part, run = self._part, self._run
         assert isinstance(part.stem, Patches)
-        ops = _ops_of(self._backend, run.threads, run.portable, "the layers before the first layer of this model")
+        ops = self._backend.ops(run.threads, run.portable)
+        surrounding = (part.stem, *filter(None, (part.pooling,)), *part.modules)
+        ops.keep(_arrays_of(vars(one) for one in surrounding))
         plan = self._plan or self._backend.prepare(part.config, part.weights, run)
         release_pages(array for name, array in part.weights.items() if not name.startswith(PACKED_PREFIX))
         return ImageEncoder(part.config, plan, run.max_tokens, stem=part.stem, images=part.images, head=part.pooling,
                             threads=run.threads, modules=part.modules, queue=self._queue, ops=ops)
-
-
-def _ops_of(backend: Backend, threads: int, portable: bool, part: str) -> Ops:
-    """Return the single operations of a backend, which compute a part of a model; raises `UnsupportedError`."""
-    try:
-        return backend.ops(threads, portable)
-    except UnsupportedError as error:
-        raise UnsupportedError(f"the {backend.name} backend does not run {part}; cython, numba and reference can: "
-                               "Engine.load(..., backend=...)") from error
 
 
 class EngineBase(Loaded):
@@ -215,9 +208,13 @@ class EngineBase(Loaded):
             raise UnsupportedError("this model reads no images")
         return self._image_side.encoder
 
-    def _ops(self, part: str) -> Ops:
-        """Return the single operations of the backend, which compute a part of the model."""
-        return _ops_of(get_backend(self.backend), self.threads, self.bits == PORTABLE, part)
+    @lazy
+    def _ops(self) -> Ops:
+        """The single operations of the backend, which compute what surrounds the encoder: maps of heads and modules."""
+        ops = get_backend(self.backend).ops(self.threads, self.bits == PORTABLE)
+        surrounding = [*self._modules, *self._token_modules, *filter(None, (self._stem,))]
+        ops.keep(_arrays_of([head.weights for head in self._heads] + [vars(part) for part in surrounding]))
+        return ops
 
     @lazy
     def _head_encoder(self) -> VectorEncoder:
@@ -231,9 +228,7 @@ class EngineBase(Loaded):
 
     @lazy
     def _encoder(self) -> TextEncoder:
-        ops = None
-        if self._modules or self._token_modules:
-            ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
+        ops = self._ops if self._modules or self._token_modules else None
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
                            modules=self._modules, token_modules=self._token_modules, ops=ops, queue=self._queue)
 
@@ -244,4 +239,16 @@ class EngineBase(Loaded):
         from ..weights.quantize import widen
 
         name = "embeddings.word"
-        return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
+        table = np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
+        self._ops.keep([table])
+        return table
+
+
+def _arrays_of(parts: Iterable[Mapping[str, Any]]) -> Iterator[np.ndarray]:
+    """Yield the arrays among the values of mappings, and of mappings in these."""
+    for part in parts:
+        for value in part.values():
+            if isinstance(value, np.ndarray):
+                yield value
+            elif isinstance(value, Mapping):
+                yield from _arrays_of([value])

@@ -15,8 +15,11 @@ from engine.backends import get_backend, numba_cuda
 from engine.backends.numba_cuda import driver, stored
 from engine.backends.numba_cuda.device import Gpu
 from engine.backends.numba_cuda.kernel import Code, Kernel
+from engine.backends.numba_cuda.ops import CudaOps
+from engine.backends.numba_cuda.shared_array import adopt, place
 from engine.backends.numba_cuda.support import LARGEST_ROW, RUNS, Layout, check, steps_of
 from engine.backends.numba_cuda.toolchain import types
+from engine.backends.reference.ops import ReferenceOps
 from engine.base.errors import BackendUnavailable, UnsupportedError
 from engine.families import modernbert, t5
 from engine.model.config import ModelConfig
@@ -26,6 +29,7 @@ from engine.programs.operations import Attend, Embed, Heads, Linear, LinearPart,
 from engine.programs.program import Program
 
 from ..tools import fake_cuda
+from ..tools.gpu_arrays import InterfaceArray
 from ..tools.paths import TESTS
 
 
@@ -64,11 +68,6 @@ def test_a_gpu(machine, situation):
 def test_auto_does_not_take_it():
     assert "cuda" in backends.BACKENDS
     assert "cuda" not in backends.AUTO
-
-
-def test_what_it_does_not_run():
-    with pytest.raises(UnsupportedError, match="whole models, not single operations; they run on cython, numba"):
-        numba_cuda.BACKEND.ops(1)
 
 
 def test_bench_does_not_hold_a_gpu_against_the_cpus_limits():
@@ -252,6 +251,35 @@ def test_a_forked_child_is_told(gpu):
     gpu._process = -1
     with pytest.raises(BackendUnavailable, match="does not survive a fork"):
         gpu.activate()
+
+
+def test_arrays_of_other_libraries(gpu, machine):
+    """An array without a copy, whose memory is known to the driver, and whose owner lives as long as the array."""
+    made, owner = gpu.allocate((3,), np.float32), object()
+    adopted = gpu.adopt(gpu.pointer(made), 3, np.float32, owner)
+    assert (adopted.shape, adopted.dtype, adopted.pointer, adopted.memory) == ((3,), np.float32, made.pointer, owner)
+    assert gpu.gpu_of(made.pointer) == 0
+    assert gpu.gpu_of(8) is None
+    gpu.wait_for(5)
+    gpu.wait_for(None)
+    assert sys.modules["cuda.bindings.driver"].waited == [5, "all"]
+
+
+def test_single_operations_on_a_gpu(machine, monkeypatch):
+    """NumPy arrays, and an array that stays: the words of every launch are those of its kernel's arguments."""
+    monkeypatch.setattr(stored, "find", lambda kernel, capability: Code("cubin", "entry", b"code", "here"))
+    machine(kernels={kernel.name: kernel for kernel in stored.catalogue()})
+    device = Gpu()
+    ops, reference, rng = CudaOps(device), ReferenceOps(), np.random.default_rng(1)
+    x, weight, bias = (rng.standard_normal(shape, np.float32) for shape in ((2, 5), (3, 5), (3,)))
+    expected = reference.linear(x, weight, bias, "relu", None)
+    assert np.abs(ops.linear(x, weight, bias, "relu", None) - expected).max() <= 1e-5
+    shared = ops.linear(*(place(device, array) for array in (x, weight, bias)), "relu", None)
+    assert np.abs(shared.numpy() - expected).max() <= 1e-5
+    assert adopt(device, "x", InterfaceArray.of(shared)).flat.pointer == shared.flat.pointer
+    heads, angles = rng.standard_normal((1, 2, 3, 4), np.float32), rng.standard_normal((1, 3, 2), np.float32)
+    turned = ops.rotate(heads, angles, angles, interleaved=True)
+    assert np.abs(turned - reference.rotate(heads, angles, angles, True)).max() <= 1e-6
 
 
 def test_the_gpu_and_its_kernels_are_described(machine, tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ class Status(IntEnum):
     """Some results of the driver's calls."""
 
     CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_NO_DEVICE = 100
 
@@ -31,13 +32,14 @@ class Driver(ModuleType):
 
     CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=0,
                                          CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1)
+    CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="number")
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
 
     def __init__(self, version=13_000, capability=(8, 0), devices=1, memory=1 << 30):
         super().__init__("cuda.bindings.driver")
         self.version, self.capability, self.devices, self.free = version, capability, devices, memory
         self.memory = memory
-        self.held, self.attributes, self.contexts = {}, [], ["primary"]
+        self.held, self.attributes, self.contexts, self.waited = {}, [], ["primary"], []
 
     def cuDriverGetVersion(self):  # noqa: N802
         if self.version is None:
@@ -89,11 +91,22 @@ class Driver(ModuleType):
     cuMemAllocHost, cuMemFreeHost = cuMemAlloc, cuMemFree  # noqa: N815
 
     def cuMemcpyHtoDAsync(self, target, source, size, stream):  # noqa: N802
-        assert stream == "stream"
+        assert stream == Stream.handle
         ctypes.memmove(int(target), int(source), size)
         return (Status.CUDA_SUCCESS,)
 
     cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync  # noqa: N815
+
+    def cuPointerGetAttribute(self, attribute, pointer):  # noqa: N802
+        known = any(start <= pointer < start + size for start, (_, size) in self.held.items())
+        return (Status.CUDA_SUCCESS, 0) if known else (Status.CUDA_ERROR_INVALID_VALUE, None)
+
+    def cuStreamSynchronize(self, stream):  # noqa: N802
+        self.waited.append(stream)
+        return (Status.CUDA_SUCCESS,)
+
+    def cuCtxSynchronize(self):  # noqa: N802
+        return self.cuStreamSynchronize("all")
 
     def cuKernelSetAttribute(self, attribute, value, kernel, device):  # noqa: N802
         self.attributes.append((attribute, value, kernel))
@@ -103,7 +116,7 @@ class Driver(ModuleType):
 class Stream:
     """A stream that does all work at once, and its own builder of graphs."""
 
-    handle = "stream"
+    handle = 77
 
     def __init__(self, log):
         self.log, self.recording = log, None
@@ -137,7 +150,8 @@ class Core(ModuleType):
 
     def Device(self):  # noqa: N802
         return SimpleNamespace(
-            name="A GPU", compute_capability=self.driver.capability, set_current=lambda: self.log.append("current"),
+            name="A GPU", device_id=0, compute_capability=self.driver.capability,
+            set_current=lambda: self.log.append("current"),
             properties=SimpleNamespace(multiprocessor_count=1), create_stream=lambda: Stream(self.log))
 
     def _code(self, kind):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,9 @@ class NativeOps:
         """load: prepares the product of a precision, where `kernels` has that of float32 alone."""
         self._kernels, self._threads = kernels, threads
         self._portable, self._load = portable, load
+
+    def keep(self, arrays: Iterable[np.ndarray]) -> None:
+        """Do nothing: arrays are read where they are."""
 
     def attention(self, call: AttentionCall) -> np.ndarray:
         """Return softmax(scores) v, [B,H,T,e]; a query that sees no key gets zeros."""

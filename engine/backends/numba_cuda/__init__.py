@@ -7,7 +7,8 @@
     bucket.py     batches as recorded shapes      compiler.py   numba-cuda and nvJitLink
     device.py     launches, graphs                stored.py     compiled kernels, as files
     memory.py     arrays on the device            support.py    what is run of a program, and refused
-    driver.py     the CUDA driver
+    driver.py     the CUDA driver                 ops.py        single operations; score_function.py for attention
+    shared_array.py   arrays that other libraries read, and theirs, through dlpack.py
 """
 
 from __future__ import annotations
@@ -75,9 +76,10 @@ class CudaBackend:
         return CudaPlan(_gpu(), config, weights, run)
 
     def ops(self, threads: int, portable: bool = False) -> Ops:
-        """Raise `UnsupportedError`, because this backend runs whole models only."""
-        raise UnsupportedError("the cuda backend runs whole models, not single operations; they run on cython, numba "
-                               "and reference")
+        """Return the single operations, in float32; see `ops.CudaOps`."""
+        from .ops import CudaOps
+
+        return CudaOps(_gpu())
 
 
 @cache

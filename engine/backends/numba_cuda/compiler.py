@@ -7,7 +7,7 @@ architecture. For GPUs newer than both, `ptx` returns PTX, which the driver comp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
@@ -69,6 +69,19 @@ def _compile(kernel: Kernel, arch: Arch, output: str) -> Any:
         rebuilt(kernel.body, _in_numba), tuple(map(_in_numba, kernel.signature)), device=False, abi="numba", cc=arch,
         output=output, launch_bounds=(kernel.threads, kernel.blocks_per_sm))    # ptxas allocates registers for these
     return code
+
+
+def score_type(function: Callable[..., Any], further: Sequence[Any], capability: tuple[int, int]) -> tuple[str, bool]:
+    """Compile a function (score, b, h, q_index, kv_index, *further) for a GPU; raises the errors of Numba.
+
+    further: the types of the further arguments. Returns the name of the type of its result, and whether that is a real
+    number.
+    """
+    place = types.int64
+    signature = tuple(map(_in_numba, (types.float32, place, place, place, place, *further)))
+    _, result = numba_cuda.compile(rebuilt(function, _in_numba), signature, device=True, abi="numba", cc=capability,
+                                   output="ptx")
+    return str(result), isinstance(result, numba_types.Integer | numba_types.Float)
 
 
 def _in_numba(value: Any) -> Any:

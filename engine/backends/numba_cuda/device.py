@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
 from ...base.errors import BackendUnavailable
 from . import memory, stored
-from .driver import bindings, call
+from .driver import DriverError, bindings, call
 from .kernel import Kernel
 from .toolchain import ArrayType
 
@@ -24,8 +25,8 @@ class Device(Protocol):
 
     capability: tuple[int, int]
     multiprocessors: int
-    turn: threading.Lock
-    """A lock that a thread holds while it queues work."""
+    turn: AbstractContextManager[Any]
+    """A lock that a thread holds while it queues work; it may take it again within."""
 
     def activate(self) -> None:
         """Make this the calling thread's device; raises `BackendUnavailable` if that is impossible."""
@@ -61,8 +62,22 @@ class Device(Protocol):
         It lasts as long as the device object.
         """
 
-    def share(self, array: Any) -> Any:
-        """Return an array on the device in a form that other libraries accept."""
+    number: int
+    """Which GPU of the process it is, counted from 0."""
+    stream: Any
+    """The number of the stream of all work, for libraries that share an array by DLPack."""
+
+    def pointer(self, array: Any) -> int:
+        """Return the address of an array on the device."""
+
+    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> Any:
+        """Return an array [count] at an address on this device; it keeps the owner of the memory alive."""
+
+    def gpu_of(self, pointer: int) -> int | None:
+        """Return the number of the GPU with the memory at an address; None if this process has no such memory."""
+
+    def wait_for(self, stream: int | None) -> None:
+        """Wait until all work on a stream of another library is done, or on all streams for None."""
 
 
 def upload(device: Device, array: np.ndarray) -> Any:
@@ -87,9 +102,11 @@ class Gpu:
         self.name = str(self._core.name)
         self.capability: tuple[int, int] = tuple(self._core.compute_capability)
         self.multiprocessors = int(self._core.properties.multiprocessor_count)
-        self.turn = threading.Lock()
+        self.number = int(self._core.device_id)
+        self.turn: AbstractContextManager[Any] = threading.RLock()
         self._context = call("cuCtxGetCurrent")
         self._stream = self._core.create_stream()
+        self.stream = int(self._stream.handle)
         self._loaded: dict[int, tuple[Kernel, Any]] = {}
         self._maps: dict[tuple[int, ...], Any] = {}
 
@@ -141,8 +158,24 @@ class Gpu:
             self._maps[key] = upload(self, encode(*key))  # the map depends on the key only
         return self._maps[key]
 
-    def share(self, array: memory.DeviceArray) -> SharedArray:
-        return SharedArray(array)
+    def pointer(self, array: memory.DeviceArray) -> int:
+        return array.pointer
+
+    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> memory.DeviceArray:
+        return memory.DeviceArray(owner, pointer, (count,), np.dtype(dtype))
+
+    def gpu_of(self, pointer: int) -> int | None:
+        attribute = bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        try:
+            return int(call("cuPointerGetAttribute", attribute, pointer))
+        except DriverError:
+            return None
+
+    def wait_for(self, stream: int | None) -> None:
+        if stream is None:
+            call("cuCtxSynchronize")
+        else:
+            call("cuStreamSynchronize", stream)
 
     def load(self, kernel: Kernel) -> Any:
         """Return cuda.core's kernel, allowed the shared memory that it needs; a launch then starts at once."""
@@ -184,31 +217,3 @@ def flattened(kernel: Kernel, arguments: Sequence[Any]) -> Iterator[Any]:
             yield from (0, 0, value.size, dtype.itemsize, value.pointer, *value.shape, *value.strides)
         else:
             yield np.ctypeslib.as_ctypes_type(dtype)(value.item())
-
-
-class SharedArray:
-    """A complete array on the GPU, which PyTorch, CuPy, JAX and other libraries can use without a copy.
-
-    They read it through DLPack (`torch.from_dlpack`) or the CUDA array interface (`cupy.asarray`).
-    """
-
-    def __init__(self, array: memory.DeviceArray):
-        self.array = array
-        """The array of the plan."""
-        self.shape: tuple[int, ...] = array.shape
-        self.dtype: np.dtype = array.dtype
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.array.__cuda_array_interface__
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._view().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._view().__dlpack_device__()
-
-    def _view(self) -> Any:
-        from cuda.core.utils import StridedMemoryView
-
-        return StridedMemoryView.from_cuda_array_interface(self, stream_ptr=-1)  # no stream to wait for

@@ -9,11 +9,11 @@ GPU works on the other group.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from .device import Device
 from .kernels import copy, embedding, heads, norm, pooling
 from .products import Products, choose_products
 from .rotation import Rotations
+from .shared_array import SharedArray
 from .support import FLOAT32, OPERAND, Step, check, layouts, steps_of
 from .weights import linear_key, upload_weights
 from .workspace import Slot, Workspace, WorkspaceRows
@@ -85,16 +86,17 @@ class CudaPlan:
                     slot.finish()
         return out
 
-    def forward_on_device(self, batch: Batch) -> Any:
-        """Return the token vectors as a `device.SharedArray`, which stays on the device; raises as `forward` does."""
+    def forward_on_device(self, batch: Batch) -> SharedArray:
+        """Return the token vectors, which stay on the device; raises as `forward` does."""
         with self._device.turn:
             self._device.activate()
-            out = self._device.allocate((batch.tokens, self._result.shape[1]), np.float32)
+            shape = batch.tokens, self._result.shape[1]
+            out = self._device.allocate(shape, np.float32)
             for _, group, _ in self._passes(batch):
                 self._device.copy(out[group.tokens], self._result[: group.count])
             wait_for_copies = self._device.mark()
             wait_for_copies()
-        return self._device.share(out)
+        return SharedArray(self._device, out.reshape(math.prod(shape)), shape)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
         """Return one vector for each sequence, float32 [B, len(modes)*D].
