@@ -133,7 +133,7 @@ class Gpu:
         config = LaunchConfig(grid=(blocks[0] // kernel.cluster, *blocks[1:]), block=kernel.threads,
                               cluster=(kernel.cluster, 1, 1) if kernel.cluster > 1 else None,
                               shmem_size=kernel.shared, programmatic_stream_serialization=kernel.overlaps)
-        launch(self._stream, config, self._load(kernel), *words)
+        launch(self._stream, config, self.load(kernel), *words)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         work()  # computes the results of this call; also, compiling and loading kernels cannot be recorded
@@ -172,8 +172,8 @@ class Gpu:
     def wait_for(self, stream: int | None) -> None:
         call("cuCtxSynchronize") if stream is None else call("cuStreamSynchronize", stream)
 
-    def _load(self, kernel: Kernel) -> Any:
-        """Return cuda.core's kernel, allowed the shared memory that it needs."""
+    def load(self, kernel: Kernel) -> Any:
+        """Return cuda.core's kernel, allowed the shared memory that it needs; a launch then starts at once."""
         if id(kernel) not in self._loaded:
             self._loaded[id(kernel)] = kernel, self._loaded_anew(kernel)    # keeping the kernel keeps its id unique
         return self._loaded[id(kernel)][1]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernels import float32
+from engine.backends.numba_cuda.ptx.epilogue import interleave
 from engine.backends.reference import formulas as ops
 
 from ...tools.cuda_emulator import launch
@@ -32,7 +33,18 @@ def test_linear(N, M, K, activation, residual):
     assert (out[N] == 12345).all()
 
 
-@pytest.mark.parametrize(("d", "H", "G"), [(1, 1, 1), (20, 2, 1), (40, 1, 1)])
+def test_gate():
+    N, M, K = 3, 20, 33
+    x, gate, up, biases = normal(0, N, K), normal(1, M, K), normal(2, M, K), normal(3, 2, M)
+    out = np.full((N + 1, M), 12345, np.float32)
+    launch(float32.linear_kernel("silu", gate=True), float32.linear_grid(N, M), x, interleave(gate, up),
+           interleave(*biases), DUMMY, out[:N])
+    g, u = (ops.linear(*(a.astype(np.float64) for a in (x, w, b))) for w, b in ((gate, biases[0]), (up, biases[1])))
+    assert np.abs(out[:N] - ops.ACTIVATIONS["silu"](g) * u).max() <= 1e-4
+    assert (out[N] == 12345).all()
+
+
+@pytest.mark.parametrize(("d", "H", "G"), [(32, 2, 1), (64, 1, 1)])
 def test_attention(d, H, G):
     lengths = [1, 5, 3]
     cu_seqlens = np.array([0, 1, 6, 9, 9, 9], np.int32)
@@ -52,9 +64,10 @@ def test_attention(d, H, G):
 
 def test_attention_of_large_scores():
     """The maximum is subtracted, because e^200 would overflow."""
-    qkv = np.stack([np.full(3, 20), np.array([-10, 10, 9.5]), normal(5, 3)], axis=1).astype(np.float32)
-    out = np.empty((3, 1), np.float32)
-    launch(float32.attention_kernel(1), (1, 1), qkv, out, np.array([0, 3], np.int32), np.zeros((1, 2), np.int32), 1, 1,
-           np.float32(1))
-    exact = ops.attention(*(qkv[None, :, i:i + 1].astype(np.float64) for i in range(3)))[0]
-    assert np.abs(out - exact).max() <= 1e-5
+    qkv = np.zeros((3, 3, 32), np.float32)
+    qkv[:, 0, 0], qkv[:, 1, 0], qkv[:, 2] = 20, (-10, 10, 9.5), normal(5, 3, 32)
+    out = np.empty((3, 32), np.float32)
+    launch(float32.attention_kernel(32), (1, 1), qkv.reshape(3, 96), out, np.array([0, 3], np.int32),
+           np.zeros((1, 2), np.int32), 1, 1, np.float32(1))
+    q, k, v = qkv.astype(np.float64).swapaxes(0, 1)[:, None]
+    assert np.abs(out - ops.softmax(q @ k.transpose(0, 2, 1)) @ v).max() <= 1e-5

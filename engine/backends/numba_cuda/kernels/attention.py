@@ -34,8 +34,10 @@ from ..ptx.warp import pack_bf16, reciprocal, shuffle_xor
 from ..toolchain import cuda, device_function, types
 
 THREADS = 128
-WIDTHS = (32, 64, 96, 128)
+WIDTHS = (32, 64, 96, 128, 256)
 """The supported head widths."""
+WIDEST_OF_128_ROWS = 128
+"""The widest heads whose sums fit the registers with 128 queries per block."""
 
 
 def tiles(cu_seqlens: np.ndarray, rows: int) -> np.ndarray:
@@ -59,9 +61,10 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
     - scale: f32 > 0
     """
-    if d not in WIDTHS or rows not in (64, 128):
+    if d not in WIDTHS or rows not in (64, 128) or (rows == 128 and d > WIDEST_OF_128_ROWS):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
-    m_tiles, pitch, keys = rows // 64, 2 * d, 64        # tiles of 16 queries of a warp; bytes of a row; keys of a step
+    # Tiles of 16 queries of a warp; bytes of a row; keys of a step: 64, or 32 so that d = 256 fits 96 KB.
+    m_tiles, pitch, keys = rows // 64, 2 * d, 64 if d <= 128 else 32
     scores_shape, weights_shape = (m_tiles, keys // 8, 4), (m_tiles, keys // 16, 4)
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
     lanes, step, fetch = _fetch(d)
@@ -233,4 +236,5 @@ def _store(m_tiles: int, d: int) -> Any:
 
 def variants() -> Iterator[Kernel]:
     """Yield the kernels of every head width and tile."""
-    yield from (attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128))
+    yield from (attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128)
+                if rows == 64 or d <= WIDEST_OF_128_ROWS)

@@ -33,7 +33,7 @@ KEEP_BELOW = Statement("{ .reg .pred p; setp.lt.u32 p, $2, $3; selp.f32 $0, $1, 
 PACK = Statement("cvt.rn.bf16x2.f32 $0, $2, $1;", (u32,), (f32, f32),
                  lambda low, high: bits_of_bf16(low) | bits_of_bf16(high) << np.uint32(16))
 ROUND = Statement("cvt.rn.bf16.f32 $0, $1;", (u16,), (f32,), lambda x: bits_of_bf16(x).astype(np.uint16))
-WIDEN = Statement("{ .reg .b16 zero; mov.b16 zero, 0; mov.b32 $0, {zero, $1}; }", (f32,), (u16,), bf16_of_bits)
+WIDEN = Statement("{ .reg .b16 z; mov.b16 z, 0; mov.b32 $0, {z, $1}; }", (f32,), (u16,), bf16_of_bits)
 SHUFFLE_XOR = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (f32,), (f32, i32),
                         lambda x, mask: x[np.arange(32) ^ mask], memory=True)
 SHUFFLE_BITS = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (u32,), (u32, i32),
@@ -53,7 +53,7 @@ pack_bf16 = function(PACK, alone=True)
 round_bf16 = function(ROUND, alone=True)
 """Round a float32 to bfloat16, half to even, and return the bits as uint16."""
 widen_bf16 = function(WIDEN, alone=True)
-"""Return the float32 whose bfloat16 bits are a uint16."""
+"""Return the float32 of the bits of a bfloat16, uint16."""
 shuffle_xor = function(SHUFFLE_XOR)
 """Return x of lane (this ^ mask), float32."""
 sync_warp = function(SYNC_WARP)
