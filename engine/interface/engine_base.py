@@ -64,13 +64,19 @@ class ImageSide:
 
         part, run = self._part, self._run
         assert isinstance(part.stem, Patches)
-        ops = self._backend.ops(run.threads, run.portable)
-        surrounding = (part.stem, *filter(None, (part.pooling,)), *part.modules)
-        ops.keep(_arrays_of(vars(one) for one in surrounding))
+        surrounding = [part.stem, *part.modules, *([part.pooling] if part.pooling else ())]
+        ops = _ops_of(self._backend, run.threads, run.portable, *map(vars, surrounding))
         plan = self._plan or self._backend.prepare(part.config, part.weights, run)
         release_pages(array for name, array in part.weights.items() if not name.startswith(PACKED_PREFIX))
         return ImageEncoder(part.config, plan, run.max_tokens, stem=part.stem, images=part.images, head=part.pooling,
                             threads=run.threads, modules=part.modules, queue=self._queue, ops=ops)
+
+
+def _ops_of(backend: Backend, threads: int, portable: bool, *parts: Mapping[str, Any]) -> Ops:
+    """Return the single operations of a backend; parts: the arrays of a model that are arguments of many calls."""
+    ops = backend.ops(threads, portable)
+    ops.keep(_arrays_of(parts))
+    return ops
 
 
 class EngineBase(Loaded):
@@ -211,10 +217,9 @@ class EngineBase(Loaded):
     @lazy
     def _ops(self) -> Ops:
         """The single operations of the backend, which compute what surrounds the encoder: maps of heads and modules."""
-        ops = get_backend(self.backend).ops(self.threads, self.bits == PORTABLE)
-        surrounding = [*self._modules, *self._token_modules, *filter(None, (self._stem,))]
-        ops.keep(_arrays_of([head.weights for head in self._heads] + [vars(part) for part in surrounding]))
-        return ops
+        surrounding = [*self._modules, *self._token_modules, *([self._stem] if self._stem else ())]
+        return _ops_of(get_backend(self.backend), self.threads, self.bits == PORTABLE,
+                       *(head.weights for head in self._heads), *map(vars, surrounding))
 
     @lazy
     def _head_encoder(self) -> VectorEncoder:

@@ -75,11 +75,8 @@ class LetterModel:
         self.generation, self.calibrations = model.generation, encoder.calibrations
         self.backend, self.threads, self.precision, self.bits = chosen.name, run.threads, run.precision, run.bits
         self.max_batch_tokens = run.max_tokens
-        try:
-            self._ops = chosen.ops(run.threads, run.portable)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"the {chosen.name} backend does not run the convolutions of recordings; cython, "
-                                   "numba and reference can: Transcriber.load(..., backend=...)") from error
+        self._ops = chosen.ops(run.threads, run.portable)
+        self._ops.keep([self._map, self.stem.weight, *self.stem.arrays.values()])
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)
         release_pages(encoder.weights.values())
         # One window has enough tokens for the kernels, and more at a time take more memory.
