@@ -29,7 +29,7 @@ OTHERS = {
     "backends/*_cpu/kernels/* backends/cython_cpu/*.p* backends/cython_cpu/simd/*": "backends/kernels",
     "backends/cpu/native/features.pxi": "backends/cython_cpu/test_isa.py",
     "backends/cpu/native_ops.py": "backends/kernels/test_operations.py backends/cpu/test_random_calls.py",
-    "backends/global_names.py backends/score_mods.py": "backends/numba_cpu/test_score_mod.py",
+    "backends/global_names.py backends/score_*.py": "backends/numba_cpu/test_score_mod.py",
     "backends/numba_cuda/__init__.py backends/numba_cuda/toolchain.py": "backends/test_cuda.py",
     "backends/numba_cuda/* backends/numba_cpu/* backends/reference/* backends/cpu/*": "",
     "backends/ops_interface.py": "ops/test_signatures.py",

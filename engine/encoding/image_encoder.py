@@ -12,7 +12,7 @@ from ..base.stop import NEVER, Stop
 from ..images import Images
 from ..model.image_config import ImageConfig
 from ..queues.work import Pieces
-from ..text.tokens import Tokens, merge_tokens
+from ..text.tokens import Tokens, merge_tokens, note_tokens
 from ..weights.attention_pooling import AttentionPooling
 from ..weights.input_layers import Cut, Patches
 from .packing import pack_embeds
@@ -20,6 +20,12 @@ from .vector_encoder import Packed, VectorEncoder
 
 POOLING = ("cls",)
 """The vector of an image is that of its class token."""
+
+
+NO_SETTINGS = ("the files of this model have no preprocessor_config.json, which says what sizes and numbers images "
+               "need; copy it from the model's source, or give forward(pixel_values=...) images that are resized and "
+               "normalised")
+"""What a model without settings of images says."""
 
 
 class ImageEncoder(VectorEncoder):
@@ -53,15 +59,14 @@ class ImageEncoder(VectorEncoder):
     def tokens(self, images: Images, stop: Stop = NEVER) -> Tokens:
         """Return what the first layer reads of images, the first of three steps of `Engine.encode`.
 
-        All are read at once: `Images.parts` bounds the memory.
+        `Images.parts` bounds the memory.
         """
         if self._images is None:
-            raise UnsupportedError("the files of this model have no preprocessor_config.json, which says what sizes "
-                                   "and numbers images need; copy it from the model's source, or give "
-                                   "forward(pixel_values=...) images that are resized and normalised")
+            raise UnsupportedError(NO_SETTINGS)
         assert self._ops is not None
         embeds = self._stem.embed(self._cuts(images, images.pixels(self._images, self._threads, stop), stop), self._ops)
         ids = [np.zeros(len(vectors), np.int32) for vectors in embeds]
+        note_tokens(map(len, ids))
         return Tokens(ids, ids, embeds=embeds)
 
     def _cuts(self, images: Images, pixels: Iterable[np.ndarray], stop: Stop) -> Iterator[Cut]:

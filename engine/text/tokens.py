@@ -98,6 +98,7 @@ class SecondTexts(NamedTuple):
         """The number of the text with the most tokens."""
         return max(range(len(self.texts)), key=lambda i: len(self.encodings[i]))
 
+
 @contextmanager
 def counting_tokens() -> Iterator[list[int]]:
     """Yield a list to which every call of `note_tokens` in the block, by this thread, adds the tokens of inputs."""

@@ -174,7 +174,8 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
 
     def convert(part: Transformer) -> Transformer:
         same = next((new for old, new in done if share_weights(old, part)), None)
-        converted = (_convert(part, precision, bounded, importance or {}) if same is None
+        known = {} if importance is None or part is model.images else importance
+        converted = (_convert(part, precision, bounded, known) if same is None
                      else replace(part, weights=same.weights))
         done.append((part, converted))
         return converted
@@ -186,10 +187,11 @@ def _check_importance(model: Model, precision: str, importance: Mapping[str, np.
     """Raise an error unless an importance, which has names of parameters alone, is for int4 and for this model."""
     if canonical_name(precision) != "int4":
         raise InputError(f"importance is for int4 weights; precision {shown(precision)} rounds without it")
-    if len(model.parts) != 1:
+    parts = [part for part in model.parts.values() if part is not model.images]     # of which texts say nothing
+    if len(parts) != 1:
         raise UnsupportedError("importance is for a language model or an encoder, and this model has the parts "
                                + listed([*model.parts]))
-    [part] = model.parts.values()
+    [part] = parts
     if unknown := sorted(importance.keys() - parameters_of(part.config).keys()):
         raise InputError(f"importance names {unknown[0]!r}, which this model does not have; measure the importance of "
                          "the model that is converted")

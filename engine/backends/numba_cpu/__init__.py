@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -102,7 +103,7 @@ class NumbaBackend:
         from ..cpu.native_ops import NativeOps
         from . import table
 
-        return NativeOps(table.load(), threads, portable)
+        return NativeOps(table.load(), threads, portable, partial(table.load, portable=portable))
 
 
 def _check_precision(run: RunConfig) -> None:
