@@ -90,7 +90,10 @@ class SingleGroup(PathGroup):
         return live
 
     def _children(self, paths: list[Path]) -> tuple[list[Path], NDArray[np.intp]]:
-        """Return a hypothesis for each sample, and the row of its scores: a prompt that was read has all samples."""
+        """Return the hypotheses that get a next token, and the row of the scores of each.
+
+        A path goes on as itself; a prompt that was just read becomes a hypothesis for each sample, all with its row.
+        """
         if ALL not in [path.sample for path in paths]:      # as in most steps
             return paths, np.arange(len(paths))
         children, rows = [], []
