@@ -1,5 +1,7 @@
 """ViT, DeiT and DINOv2 give images the labels and the vectors that transformers computes in float64."""
 
+import base64
+import io
 import json
 import pickle
 import shutil
@@ -128,6 +130,7 @@ def test_a_path_is_a_text_where_a_model_reads_images_alone(images, tmp_path):
     assert one == loaded.classify(Image.open(path)) == loaded.classify(np.asarray(Image.open(path)))
     assert one == loaded.classify(np.asarray(Image.open(path))[None])[0]
     assert one == pickle.loads(pickle.dumps(loaded)).classify(path)
+    assert one == loaded.classify("data:image/png;base64," + base64.b64encode(images["rgb.png"]).decode())
     assert one["label"] == expected_of("dinov2")["rgb.png"]["labels"][0]["label"]
     assert loaded.classify([]) == []
     assert loaded.encode([]).shape == (0, 32)
@@ -142,12 +145,16 @@ def test_a_path_is_a_text_where_a_model_reads_images_alone(images, tmp_path):
 
 def test_calls_that_are_refused(images, tmp_path, refusals):
     loaded, text = Engine.load(IMAGES / "vit"), Engine.load(folder_of("bert_classify"))
+    (tmp_path / "photos").mkdir()
     shutil.copytree(IMAGES / "vit", tmp_path / "bare")
     (tmp_path / "bare" / "preprocessor_config.json").unlink()
     bare, short = Engine.load(tmp_path / "bare"), Engine.load(IMAGES / "vit", max_batch_tokens=9)
     picture = images["rgb.png"]
     refusals(lambda call: call(), [
         (lambda: loaded.classify(["none.png"]),), (lambda: loaded.encode([picture, b"x"]),),
+        (lambda: loaded.classify("https://example.org/a.png"),), (lambda: loaded.classify("photos/*.png"),),
+        (lambda: loaded.classify(tmp_path / "photos"),), (lambda: loaded.classify("~/none.png"),),
+        (lambda: loaded.classify("data:image/png,abc"),), (lambda: loaded.encode(io.BytesIO(picture)),),
         (lambda: loaded.encode(picture, prompt="a"),), (lambda: loaded.classify([picture, ("a", "b")]),),
         (lambda: loaded.tag([picture]),), (lambda: loaded.predict(picture),), (lambda: loaded.tokenize(["a"]),),
         (lambda: loaded.forward([[1]]),), (lambda: loaded.classify(picture, coverage=0.9),),
