@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import NoReturn
 
-from ..base.advice import COMMANDS, FILE, MODEL
+from ..base.advice.commands import COMMANDS, FILE, MODEL
 from ..base.errors import InputError
 from .aliases import Aliases, as_path, as_typed, take_aliases
 from .console import is_image_name, is_text

@@ -12,7 +12,7 @@ from ..base.stop import NEVER, Stop
 from ..images import Images
 from ..model.image_config import ImageConfig
 from ..queues.work import Pieces
-from ..text.tokenizer import Tokens, gathered, note_tokens
+from ..text.tokens import Tokens, merge_tokens, note_tokens
 from ..weights.attention_pooling import AttentionPooling
 from ..weights.input_layers import Cut, Patches
 from .packing import pack_embeds
@@ -77,7 +77,7 @@ class ImageEncoder(VectorEncoder):
                 yield self._stem.cut(one)
 
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
-        tokens = gathered([(work.data, numbers) for work, numbers in pieces])
+        tokens = merge_tokens([(work.data, numbers) for work, numbers in pieces])
         assert tokens.embeds is not None
         batch, form = pack_embeds(self._config, tokens.embeds)
         return batch.tokens, Packed(tokens, batch, form)

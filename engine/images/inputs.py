@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, overload
 
@@ -76,12 +76,16 @@ class Images(Sequence[Any]):
         if isinstance(places, int):
             return self.items[places]
         first, last, _ = places.indices(len(self.items))
-        return Images(self.items[first:last], self.first + first, self.reading)
+        return replace(self, items=self.items[first:last], first=self.first + first)
 
     def parts(self, most: int | None = None) -> Iterator[range]:
         """Yield the places of images that are read at one time; most: of them, None for `TOGETHER`."""
         count = min(TOGETHER, most or TOGETHER)
         return (range(first, min(first + count, len(self))) for first in range(0, len(self), count))
+
+    def passing(self, places: range) -> int:
+        """Return about how many bytes some images take while they are read, where somebody counts them; else 0."""
+        return 0
 
     def named(self, i: int) -> AbstractContextManager[None]:
         """Return what puts the number of image i of these, and its path, in front of an error of a block."""

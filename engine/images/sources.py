@@ -156,17 +156,30 @@ def _check_bytes(count: int) -> None:
 
 def _decoded(pillow: Any, file: IO[bytes]) -> Any:
     """Return the image of an open file in mode RGB."""
+    image = _open(pillow, file)
+    with image, _readable(str(image.format)):
+        return _as_rgb(image)
+
+
+def size_of(source: Any) -> tuple[int, int]:
+    """Return the width and the height of an image in a file or in bytes, by its header; raises as `opened`."""
+    with _file_of(source) as file, _open(require_images("PIL.Image"), file) as image:
+        _check_size(*image.size)
+        width, height = image.size
+        return width, height
+
+
+def _open(pillow: Any, file: IO[bytes]) -> Any:
+    """Return the image of an open file, of which the header is read."""
     with _readable("an image"):
         try:
-            image = pillow.open(file, formats=FORMATS)
+            return pillow.open(file, formats=FORMATS)
         except pillow.UnidentifiedImageError:
             raise InputError(f"its first bytes are those of none of the formats {', '.join(FORMATS)}; convert it to "
                              "PNG") from None
         except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
             raise InputError(f"it has more than {MAX_PIXELS:,} pixels, which are too many to read; make it smaller"
                              ) from None
-    with image, _readable(str(image.format)):
-        return _as_rgb(image)
 
 
 def _as_rgb(image: Any) -> Any:

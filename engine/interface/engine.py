@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..backends import check_layout, check_portable, get_backend
+from ..backends import choose_backend
 from ..backends.interfaces import DecodingBackend
 from ..base.arguments import positive_int, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, nearest, shown
@@ -57,8 +57,7 @@ class Engine(VectorMethods, SimilarityMethods):
                 model.kind, "has a decoder; a Generator")
             raise UnsupportedError(f"Engine runs an encoder alone, and this model {served} runs it")
         options = RunOptions(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, bits=bits)
-        chosen = get_backend(backend)
-        check_portable(chosen, bits)
+        chosen = choose_backend(backend, bits, model.parts.values())
         parts = [part for part in model.parts.values() if part is not model.decoder and part is not model.images]
         held: list[tuple[Transformer, Engine]] = []
         for part in sorted(parts, key=lambda part: part is not model.encoder):  # this engine holds the first
@@ -216,14 +215,8 @@ class Engine(VectorMethods, SimilarityMethods):
 
 
 def _reading_plan(plan: Plan, backend: Backend, decoder: Transformer, run: RunConfig, start: int) -> ReadingPlan:
-    """Return the plan of the vectors that heads read; plan: of the encoder. start: the first token of the decoder.
-
-    Raises `UnsupportedError` for a backend that runs no decoders.
-    """
-    if not isinstance(backend, DecodingBackend):
-        raise UnsupportedError(f"the {backend.name} backend does not run decoders, and the head of this model reads "
-                               "one; cython, numba and reference do")
-    check_layout(backend, decoder.layout, decodes=True, portable=run.portable)
+    """Return the plan of the vectors that heads read; plan: of the encoder. start: the first token of the decoder."""
+    assert isinstance(backend, DecodingBackend)     # `choose_backend` looked
     return ReadingPlan(plan, backend.prepare_decoder(decoder.config, decoder.weights, run), start, run.max_tokens)
 
 

@@ -85,7 +85,7 @@ class VectorMethods(HeadMethods):
             if self._stem is None or self._stem.given != name or inputs_embeds is not None:
                 takes = "input_ids" if self._stem is None else self._stem.given
                 raise InputError(f"this model takes {takes} or inputs_embeds, one of them, and not {name}")
-            inputs_embeds = embed(self._stem, value, self._ops("the layers before the first layer of this model"))
+            inputs_embeds = embed(self._stem, value, self._ops)
         return inputs_embeds
 
     def _observe(self, batch: Batch, asked: WantedOutputs, stop: Stop) -> list[np.ndarray]:
@@ -119,7 +119,7 @@ class VectorMethods(HeadMethods):
         asked = read_asked(self.config, hidden_states=None, attentions=True, entropies=True)
         assert asked is not None
         output = asked.output(form, self._observe(batch, asked, stop))
-        return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops("rollout"))
+        return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops)
 
     @renamed_arguments
     @on_route

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..images.inputs import TOGETHER
 from ..methods.table import STREAMED
-from ..text.tokenizer import counting_tokens
+from ..text.tokens import counting_tokens
 
 TEXTS_AT_ONCE = 1024
 """How many texts are tokenized and computed by one call. Two calls run at a time: one tokenizes, the other computes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.advice import COMMANDS
+from ..base.advice.commands import COMMANDS
 from ..base.arguments import flag
 from ..base.errors import HubError, InputError, WeightsError, shown
 from ..files.folder import ModelFolder

@@ -17,7 +17,7 @@ from ..images import Images
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Work
 from ..text.sentences import slices
-from ..text.tokenizer import Places, Tokens, tokens_of
+from ..text.tokens import Places, Tokens, tokens_of_windows
 
 
 class Computing(Protocol):
@@ -84,7 +84,7 @@ class Slice:
     @classmethod
     def of_windows(cls, places: range, windows: Sequence[Sequence[Places]]) -> Slice:
         """Return a slice of inputs that are read in windows."""
-        tokens = tokens_of(windows)
+        tokens = tokens_of_windows(windows)
         return cls(places, tokens, windows, [None] * len(tokens.input_ids), [*map(len, windows)])
 
     @property
@@ -168,9 +168,9 @@ class Workload:
         return iter(())
 
     def passing(self, places: range) -> int:
-        """Return about how many bytes `slice` takes while it runs, where it reads texts whole, however long they are.
+        """Return about how many bytes `slice` takes while it runs, where it reads inputs whole, however large they are.
         """
-        return 0
+        return self.inputs.passing(places) if isinstance(self.inputs, Images) else 0
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the tokens of some inputs. Tokenizers report cuts to the call that runs, as `text/cuts.py` says."""

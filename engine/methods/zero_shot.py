@@ -15,7 +15,7 @@ from ..heads.runner import HeadRunner
 from ..heads.zero_shot import entailment_of, hypotheses_of, sentences_about, zero_shot_labels
 from ..images import Images
 from ..text.sentences import slices
-from ..text.tokenizer import counting_tokens
+from ..text.tokens import counting_tokens
 from ..weights.modules import normalize, sigmoid, softmax
 from .method import EncodingModel
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits, sentence_vectors

@@ -52,7 +52,7 @@ def quantize_linear(w: np.ndarray, heads: int, bounded: bool) -> tuple[np.ndarra
 
 
 def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize the weight of a linear map as `quantize_rows` does, but with rounding errors that cancel in each row.
+    """Quantize a linear weight [N,K] to int8 with a scale for each row, whose rounding errors cancel.
 
     The inputs of a linear map are not independent of each other: after GELU, for example, most of them are positive.
     Errors that have the same sign then add up in the result. So a row is rounded as rint(w / scale - offset), with the
@@ -85,7 +85,7 @@ def _round_balanced(ratio: np.ndarray) -> np.ndarray:
 
 
 def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize the weight of a linear map as `quantize_rows` does, but within the bound of `engine.weights.int8_bound`.
+    """Quantize a linear weight [N,K] to int8 with a scale for each row, within the bound of `weights/int8_bound.py`.
 
     The bound often makes the scale larger. If rounding to nearest would take an int8 group beyond the bound, its
     weights are rounded towards zero. heads: the number of heads that the K inputs come from, see

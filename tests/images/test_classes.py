@@ -15,7 +15,9 @@ import engine
 from engine import Engine, InputError, UnsupportedError, load_model
 from engine.base.errors import WeightsError
 from engine.cli.main import main
+from engine.files.safetensors import read_safetensors
 
+from ..tools.changed_folders import changed
 from ..tools.encoders import convert_encoder, engine_of
 from ..tools.head_models import folder_of
 from ..tools.paths import IMAGES
@@ -177,6 +179,17 @@ def test_heads_that_do_not_fit_the_input_are_refused():
         engine_of(replace(vit, heads=teacher.heads))
     with pytest.raises(WeightsError, match="images must be None, or an ImageConfig beside a stem that reads images"):
         engine_of(replace(vit, stem=None, heads=()))
+
+
+def test_tensors_of_other_axes_are_refused(tmp_path):
+    [linear] = {name for name in read_safetensors(IMAGES / "dinov2" / "model.safetensors")
+                if name.endswith("layer.0.attention.output.dense.weight")}
+    wrong = changed(tmp_path / "scale", IMAGES / "dinov2", {linear: np.zeros((32, 64, 64), np.float32)})
+    with pytest.raises(WeightsError, match=r"scale.lambda1 \[32\] has no .* with as many rows beside it"):
+        Engine.load(wrong)
+    flat = dict.fromkeys(("cls_classifier.weight", "distillation_classifier.weight"), np.zeros(32, np.float32))
+    with pytest.raises(WeightsError, match="must both be there, with one shape of 2 axes"):
+        Engine.load(changed(tmp_path / "flat", IMAGES / "deit_teacher", flat))
 
 
 def test_info_names_the_input_and_the_labels(capsys):
