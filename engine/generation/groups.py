@@ -71,7 +71,11 @@ class Path(Sequence):
 
 @dataclass(eq=False, slots=True)
 class _EchoedPath(Path):
-    """The prompt of a request that tells its log probabilities. They come first, with all but the last of its ids."""
+    """The prompt of a request with echo and logprobs: the model reads it for the log probabilities of its ids first.
+
+    Its first rows read all ids but the last one, and want the logits of the id after each; the row that reads the last
+    id then wants the first new token.
+    """
 
     def row(self, n: int) -> Row:
         work = cast(Generation, self.work)

@@ -13,7 +13,7 @@ from ..encoding.text_encoder import ROLE_PROMPTS
 from ..images import Images
 from ..queues.work import Work
 from ..text.cuts import Cuts, reporting
-from ..text.tokenizer import gathered
+from ..text.tokens import merge_tokens
 from .method import Method
 from .workload import Cost, Slice, Workload
 
@@ -34,7 +34,7 @@ class Tokenized:
 
     def work(self, kind: Hashable = None) -> Work:
         """Return the work of all sequences for the queue of the model. kind: by which statistics tell works apart."""
-        tokens = gathered([(part.tokens, range(len(part.tokens.input_ids))) for part in self._parts])
+        tokens = merge_tokens([(part.tokens, range(len(part.tokens.input_ids))) for part in self._parts])
         work = self.workload.computation.work(tokens, PLAIN)
         work.kind = kind
         return work
