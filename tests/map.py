@@ -64,6 +64,7 @@ OTHERS = {
     "model/run_config.py": "interface/test_engine.py interface/test_arguments.py",
     "model/text_config.py": "text/test_tokenizer.py loading/test_load_and_save.py",
     "studies/compare_calibration.py": "cli/test_calibrate.py",
+    "text/token_texts.py": "text/test_incremental.py text/test_tokenizer.py",
     "weights/calibration.py": "studies/test_calibrate.py",
 }
 """Modules, as patterns of paths in engine/, and their tests in tests/, where these are in a folder of another name.

@@ -134,7 +134,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> list[str]:
     """Return the known name that a wrong name resembles most, in a list; an empty list if there is none.
 
-    least: how much alike both have to be, as `difflib.get_close_matches` counts it.
+    least: how much alike both have to be, from 0 to 1: twice the equal letters over all letters (`difflib`).
     The search takes time for every pair of letters, so that it looks at the first `_MOST_COMPARED` names alone, and at
     none of more than 100 characters.
     """

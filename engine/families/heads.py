@@ -245,8 +245,10 @@ def _mean_of_maps(layer: Layer, tensors: Mapping[str, np.ndarray]) -> dict[str, 
         first, second = (tensors.get(f"{name}.{part}") for name in (layer.file, layer.averaged))
         if first is None and second is None:
             continue
-        if first is None or second is None or first.shape != second.shape:
-            raise WeightsError(f"{layer.file}.{part} and {layer.averaged}.{part} must both be there, with one shape")
+        axes = 2 if part == "weight" else 1
+        if first is None or second is None or first.shape != second.shape or first.ndim != axes:
+            raise WeightsError(f"{layer.file}.{part} and {layer.averaged}.{part} must both be there, with one shape "
+                               f"of {axes} axes")
         halves = [widened(array) * np.float32(0.5) for array in (first, second)]
         found[f"{layer.file}.{part}"] = np.concatenate(halves, axis=1) if part == "weight" else halves[0] + halves[1]
     return found

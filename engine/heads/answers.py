@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base.stop import NEVER, Stop
-from ..text.tokenizer import Places
+from ..text.tokens import Places
 from ..uncertainty.measures import entropy
 from ..weights.modules import softmax
 from .runner import HeadRunner

@@ -2,4 +2,6 @@
 
 from .inputs import Images as Images
 from .inputs import begins_with_image as begins_with_image
+from .inputs import is_image as is_image
 from .inputs import read_images as read_images
+from .sources import size_of as size_of

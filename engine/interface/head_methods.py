@@ -52,7 +52,8 @@ class HeadMethods(EngineBase):
         hypothesis_template: what the model is asked about each label, which stands in place of {}; None for "This
             example is {}.", and for images "This is a photo of {}."
         multi_label: whether several labels of a text may be right, so that each has a probability of its own.
-            Otherwise the probabilities of all labels of a text sum to 1.
+            Otherwise the probabilities of all labels of a text sum to 1. Of images, the model decides: each label has
+            its own with SigLIP, and with CLIP they sum to 1, so that True is an error.
         coverage: for a calibrated model, how often the set of labels of a text shall hold the right one, such as 0.9.
         conformal_score: "lac" for the smallest sets, or "aps" for larger ones where a text is hard.
         by_class: whether the coverage shall hold for the texts of each class.
@@ -260,7 +261,7 @@ class HeadMethods(EngineBase):
 
     @property
     def methods(self) -> dict[str, Method[Any]]:
-        """The methods for texts that this model has, by their names, such as "encode"."""
+        """The methods for texts or images that this model has, by their names, such as "encode"."""
         return methods_of(self)
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:

@@ -179,7 +179,7 @@ class VectorMethods(HeadMethods):
         with the number of sentences. Row i has the bits of row i of the call for all sentences at once.
 
         sentences: an iterable of strings, such as a generator; a pair of strings in it is one input. It is read only
-            as far as results are asked for.
+            as far as results are asked for. For a model of images, all of them images as in `classify`.
         result: "vectors" of `encode`, "sparse" vectors of `encode_sparse`, "tokens" of `encode_tokens`, or "classes" of
             `classify`.
         options: those of that method, such as normalize_embeddings=True, checked at the call. A timeout is that of each

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.advice import POSITIONAL
+from ..base.advice.calls import POSITIONAL
 from ..base.arguments import count_or_none, flag, positive_int
 from ..base.errors import CallError, InputError, shown
 from ..base.options import Options, option

@@ -96,7 +96,13 @@ def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ("label", "string"), ("score", "float64"))}
 
 
-CLASSIFY = Method("classify", ClassifyOptions, lambda model: model.runner_of("classify"),
+def _needs(model: EncodingModel) -> None:
+    """Raise `UnsupportedError` for a model without labels of its own that does not compare images with texts either."""
+    if model.text is None or not model.reads_images:
+        model.runner_of("classify")
+
+
+CLASSIFY = Method("classify", ClassifyOptions, _needs,
                   lambda given, options: (read_sentences if options.candidate_labels is None else read_texts)(
                       given, "texts"), _prepare,
                   lambda inputs, options: (listed_sentences if options.candidate_labels is None else listed_texts)(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.advice import CHAT
+from ..base.advice.calls import CHAT
 from ..base.arguments import refuse_chat, warn_caller
 from ..base.errors import InputError, located, shown
 from ..base.stop import NEVER, Stop

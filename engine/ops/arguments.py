@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import check_portable, get_backend
+from ..backends import choose_backend
 from ..backends.numba_cuda.shared_array import adopt, lies_on_gpu, place
 from ..backends.ops_interface import Ops
 from ..base.arguments import positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
-from ..model.bits import FASTEST, check_bits
+from ..model.bits import FASTEST, PORTABLE, check_bits
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Values that `activation=` accepts: the names of `engine.model.config`, and silu."""
@@ -121,7 +121,7 @@ class Arguments:
         return array
 
     def optional(self, name: str, value: Any, shape: str) -> Any:
-        """Return None for None; check any other value as `array` does."""
+        """Return None for None; else check the dtype and the shape of an array, and return it."""
         return None if value is None else self.array(name, value, shape)
 
     def ops(self, threads: int | None, bits: str) -> Ops:
@@ -159,8 +159,7 @@ def broadcast(array: Any, shape: tuple[int, ...]) -> Any:
 def _ops(backend: str, threads: int | None, bits: str) -> Ops:
     # It is cached for the life of the process, because to ask the system for its CPUs takes longer than a small
     # operation. typed=True keeps True, which is no number of threads, apart from 1.
-    chosen = get_backend(backend)
-    return chosen.ops(choose_threads(threads), check_portable(chosen, bits))
+    return choose_backend(backend, bits).ops(choose_threads(threads), portable=bits == PORTABLE)
 
 
 def number(name: str, value: Any, least: float = -math.inf) -> float:

@@ -87,11 +87,34 @@ def test_an_image_alone_has_the_bits_that_it_has_in_company(name, precision, bac
 
 
 def test_more_images_than_are_read_at_one_time(images):
-    loaded = Engine.load(IMAGES / "vit", backend="reference")
+    loaded = Engine.load(IMAGES / "vit", threads=3)
     given = [images["rgb.png"], images["grey.png"]] * 70
     vectors = loaded.encode(given)
     assert vectors.shape == (140, 32)
-    assert np.abs(vectors[::2] - vectors[0]).max() < 1e-6
+    assert (vectors[::2] == vectors[0]).all()
+    assert (vectors[1::2] == vectors[1]).all()
+    assert np.array_equal(loaded.encode(iter(given)), vectors)
+    assert loaded.classify(given)[:2] == loaded.classify(given[:2])
+    with pytest.raises(InputError, match=r"^image 130: it cannot be read as PNG"):
+        loaded.encode([*given[:130], images["rgb.png"][:200]])
+
+
+def test_a_stream_of_images(images):
+    loaded, both = Engine.load(IMAGES / "vit"), Engine.load(IMAGES / "clip")
+    given = [images["rgb.png"], images["grey.png"], images["cmyk.jpg"]] * 3
+    for model in (loaded, both):
+        parts = [*model.encode_stream(iter(given), rows=4, normalize_embeddings=True)]
+        assert [len(part) for part in parts] == [4, 4, 1]
+        assert np.array_equal(np.concatenate(parts), model.encode(given, normalize_embeddings=True))
+    classes = loaded.encode_stream(given, rows=5, result="classes", top_k=None)
+    assert [one for part in classes for one in part] == loaded.classify(given, top_k=None)
+    stream = both.encode_stream([*given[:5], b"no image"], rows=2)
+    assert [len(next(stream)), len(next(stream))] == [2, 2]
+    with pytest.raises(InputError, match=r"^image 5: its first bytes are those of none of the formats"):
+        next(stream)
+    for wrong in (["a text", given[0]], [given[0], "a text"]):
+        with pytest.raises(InputError, match=r"^(sentence|image) 1"):
+            [*both.encode_stream(wrong, rows=1)][1]
 
 
 def test_a_path_is_a_text_where_a_model_reads_images_alone(images, tmp_path):
@@ -162,11 +185,26 @@ def test_no_head_of_words_for_images():
         runner.encoder.tokens(["a text"])
 
 
-def test_the_command_line_reads_an_image_or_a_list_of_paths(images, tmp_path, capsys):
-    for name in ("rgb.png", "grey.jpg"):
-        (tmp_path / name).write_bytes(images[name])
-    (tmp_path / "paths.txt").write_text(f"{tmp_path / 'rgb.png'}\n{tmp_path / 'grey.jpg'}\n", encoding="utf-8")
-    expected = Engine.load(IMAGES / "vit").classify([tmp_path / "rgb.png", tmp_path / "grey.jpg"])
-    for given, results in (("rgb.png", expected[:1]), ("paths.txt", expected)):
-        assert main(["classify", str(IMAGES / "vit"), str(tmp_path / given)]) == 0
-        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == results
+def test_the_command_line_reads_images_or_a_list_of_paths(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("more").mkdir()
+    for name in ("rgb.png", "grey.jpg", "more/small.png"):
+        Path(name).write_bytes(images[Path(name).name])
+    Path("paths.txt").write_text("rgb.png\ngrey.jpg\n", encoding="utf-8")
+    loaded, model = Engine.load(IMAGES / "vit"), str(IMAGES / "vit")
+    results = loaded.classify(["rgb.png", "grey.jpg", "more/small.png"])
+    by_name = dict(zip(("rgb", "grey", "small"), results, strict=True))
+    for given, names in ((["rgb.png"], "rgb"), (["paths.txt"], "rgb grey"), (["grey.jpg", "rgb.png"], "grey rgb"),
+                         (["**/*.png", "grey.jpg"], "small rgb grey"), (["more/*"], "small")):
+        assert main(["classify", model, *given[:1], "--top-k", "1", *given[1:]]) == 0
+        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+            by_name[name] for name in names.split()]
+    assert main(["encode", model, "rgb.png", "-o", "v.npy", "more/small.png"]) == 0
+    assert np.array_equal(np.load("v.npy"), loaded.encode(["rgb.png", "more/small.png"]))
+    capsys.readouterr()
+    for given, message in ((["rgb.png", "paths.txt"], "'paths.txt' is no image by its name, beside 'rgb.png'"),
+                           (["*"], "is no image by its name, beside"), (["*.gif"], "no file matches this pattern"),
+                           (["more"], "a folder; give its images by a pattern in quotes, such as 'more/*.jpg'"),
+                           (["rgb.png", "--text", "a"], "--text comes in place of a file")):
+        assert main(["classify", model, *given]) == 1
+        assert message in capsys.readouterr().err

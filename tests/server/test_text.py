@@ -358,6 +358,45 @@ def test_an_error_of_one_request_is_its_own_also_in_a_stream(monkeypatch):
         assert found[0]["choices"][0]["delta"]["role"] == "assistant"
 
 
+@pytest.mark.parametrize("asked", [{"n": 12}, {"prompt": ["the cat"] * 12}, {"n": 4, "prompt": ["a", "b", "c"]}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_comes_while_many_samples_of_another_request_are_written(monkeypatch, asked, stream):
+    """Neither several samples nor several prompts keep all rows to their end, and their bytes are those alone."""
+    model = text_model(max_rows=4)
+    body = {"prompt": "the cat", "max_tokens": 60, "seed": 3, "ignore_eos": True, "stream": stream} | asked
+    with serving(model) as client:
+        alone = client.post(COMPLETE, body).data
+        gate, found = Gate(model, monkeypatch), []
+        other = threading.Thread(target=lambda: found.append(post_once(client.port, COMPLETE, body)))
+        other.start()
+        wait_for(lambda: sum(model.prepared.queue.counts) == 12)
+        gate.let(30)        # in which no sample ends
+        assert client.post(COMPLETE, {"prompt": "a dog", "max_tokens": 2, "seed": 1}).status == 200
+        gate.let(10_000)
+        other.join(60)
+        [found] = found
+        if stream:
+            assert joined(events(found.data)) == joined(events(alone))
+        else:
+            assert without_time(found.data) == without_time(alone)
+
+
+def test_an_error_of_one_sample_is_that_of_its_stream(monkeypatch):
+    """It cancels the other samples, whose own errors say nothing."""
+    model = text_model()
+    texts = [one.ids for one in model.generate("the cat", **plain_settings(
+        1, num_return_sequences=4, max_new_tokens=9, max_length=None, ignore_eos=True))]
+    fails = next(id for id in texts[3][1:8] if all(id not in ids for ids in texts[:3]))
+    with serving(model) as client:
+        Gate(model, monkeypatch, fails=fails).let(10_000)
+        body = {"prompt": "the cat", "n": 4, "max_tokens": 9, "seed": 1, "ignore_eos": True}
+        for stream in (False, True):
+            found = client.post(COMPLETE, body | {"stream": stream})
+            error = events(found.data)[0][-1]["error"] if stream else found.data["error"]
+            assert (error["type"], found.headers["x-request-id"] in error["message"]) == ("server_error", True)
+        wait_for(lambda: model.prepared.queue.counts == (0, 0))
+
+
 def test_a_stream_that_waits_is_kept_open_by_comments_and_ends_at_its_deadline(monkeypatch):
     model = text_model()
     with serving(model) as client:

@@ -38,6 +38,7 @@ class CudaBackend:
     """The backend "cuda"; see `engine.backends.interfaces.Backend`. It ignores `threads`."""
 
     name = "cuda"
+    batch_invariant = True
 
     def unavailable(self) -> str | None:
         """Return why no GPU can be used here, or None if one can. Does not raise."""

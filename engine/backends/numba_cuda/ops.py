@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.errors import UnsupportedError
+from ...weights.bfloat16 import from_bfloat16
 from ..ops_interface import AttentionCall
 from .device import Device, upload
 from .kernels import float32, operations
-from .kernels.strided_attention import per_lane, strided_attention_grid, strided_attention_kernel
+from .kernels.strided_attention import per_lane, strided_attention_kernel
 from .score_function import score_function
 from .shared_array import STORED, SharedArray
 
 _linear, _column_maxima = cache(float32.linear_kernel), cache(operations.column_maxima_kernel)
-_norm, _softmax, _rotation = (cache(operations.norm_kernel), cache(operations.softmax_kernel),
+_norm, _softmax, _rotation = (cache(operations.unpadded_norm_kernel), cache(operations.softmax_kernel),
                               cache(operations.rotation_kernel))
 _activation, _widen, _round = (cache(operations.activation_kernel), cache(operations.widen_kernel),
                                cache(operations.round_kernel))
@@ -70,12 +71,15 @@ class CudaOps:
             out = at.allocate(B * H * T * e)
             further = [] if score is None else [at.upload(x) if x.ndim else x[()] for x in score.arrays]
             kernel = _attention(per_lane(max(d, e)), *([] if score is None else [score.function, score.types]))
-            self._launch(kernel, strided_attention_grid(B * H * T), *numbers, mask, bands, layout,
+            self._launch(kernel, operations.row_grid(B * H * T), *numbers, mask, bands, layout,
                          np.float32(call.scale), np.float32(call.softcap), out, *further)
             return at.result(out, (B, H, T, e))
 
     def linear(self, x: Any, weight: Any, bias: Any, activation: str | None, residual: Any) -> Any:
-        """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]."""
+        """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N].
+
+        weight: float32, or NumPy's uint16 with the bits of bfloat16; x stays as it is.
+        """
         (M, K), N = x.shape, len(weight)
         if M == 0 or N == 0:
             return np.empty((M, N), np.float32)
@@ -120,14 +124,16 @@ class CudaOps:
 
         def launch(at: _Call, rows: Any, out: Any) -> None:
             affine = [at.dummy if numbers is None else at.view(numbers) for numbers in (weight, bias)]
-            self._launch(kernel, operations.warp_grid(len(rows)), rows, *affine, np.float32(eps), out)
+            self._launch(kernel, operations.row_grid(len(rows)), rows, *affine, np.float32(eps), out)
 
         return self._of_rows(x, launch)
 
     def softmax(self, x: Any) -> Any:
         """Return the softmax over the last axis of x [M,N]; -inf becomes 0, also in a row of nothing but -inf."""
-        return self._of_rows(
-            x, lambda at, rows, out: self._launch(_softmax(), operations.warp_grid(len(rows)), rows, out))
+        def launch(at: _Call, rows: Any, out: Any) -> None:
+            self._launch(_softmax(), operations.row_grid(len(rows)), rows, out)
+
+        return self._of_rows(x, launch)
 
     def _of_rows(self, x: Any, launch: Callable[[_Call, Any, Any], None]) -> Any:
         """Return the result of a kernel that maps rows x [M,D] to rows."""
@@ -248,13 +254,10 @@ class _Call:
         return host.reshape(shape) if self._stays is None else SharedArray(self._device, flat, shape, self._stays)
 
     def _uploaded(self, flat: np.ndarray) -> Any:
-        """Return a copy on the device, which stays there for an array that is kept."""
-        place = _place(flat)
-        if place not in self._kept:
-            return self.upload(flat)
-        copies = self._kept[place][1]
+        """Return a copy on the device, which stays there for an array that is kept; bfloat16 becomes float32."""
+        _, copies = self._kept.get(_place(flat), (flat, []))
         if not copies:
-            copies.append(self.upload(flat))
+            copies.append(self.upload(from_bfloat16(flat) if flat.dtype == np.uint16 else flat))
         return copies[0]
 
 

@@ -170,5 +170,5 @@ def attention_grid(tiles: int, H: int) -> tuple[int, int]:
 def variants() -> Iterator[Kernel]:
     """Yield the linear maps with every epilogue, and attention of common head widths."""
     yield from (linear_kernel(activation, gate=gate) for activation in ACTIVATIONS for gate in (False, True))
-    yield linear_kernel(residual=True)
+    yield from (linear_kernel(activation, residual=True) for activation in ACTIVATIONS)
     yield from map(attention_kernel, (16, 32, 64, 80, 96, 128, 256))

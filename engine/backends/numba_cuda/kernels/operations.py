@@ -18,16 +18,21 @@ from ..kernel import Kernel
 from ..ptx.warp import round_bf16, shuffle_xor, widen_bf16
 from ..toolchain import cuda, device_function, types
 from .float32 import ACTIVATIONS, TILE
-from .norm import row_grid, warp_sum
+from .norm import warp_sum
 
+ROWS = 4
+"""Number of warps of a block, each of which computes a row."""
 THREADS = 128
 """Threads of a block whose threads compute a number each."""
-ROWS = 4
-"""Number of warps of a block whose warps compute a row each."""
 
 _ZERO, _ONE, _LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
 _PITCH = TILE + 1   # with this pitch a column's elements lie in different banks of shared memory
 _F32, _F32_ROWS = types.float32[::1], types.float32[:, ::1]
+
+
+def row_grid(rows: int) -> tuple[int]:
+    """Return the grid of a kernel whose warps compute a row each."""
+    return (-(-rows // ROWS),)
 
 
 def number_grid(count: int) -> tuple[int]:
@@ -35,13 +40,8 @@ def number_grid(count: int) -> tuple[int]:
     return (-(-count // THREADS),)
 
 
-def warp_grid(rows: int) -> tuple[int]:
-    """Return the grid of a kernel whose warps compute a row each."""
-    return row_grid(rows, 32)
-
-
-def norm_kernel(*, rms: bool = False, weighted: bool = True, biased: bool = True) -> Kernel:
-    """Make the kernel of LayerNorm or RMSNorm over rows of any width; the grid is `warp_grid`.
+def unpadded_norm_kernel(*, rms: bool = False, weighted: bool = True, biased: bool = True) -> Kernel:
+    """Make the kernel of LayerNorm or RMSNorm over rows of any width, which no zeros follow; the grid is `row_grid`.
 
     Arguments: (x f32 [N,D], weight f32 [D], bias f32 [D], eps f32, out f32 [N,D]). weighted, biased: False if the norm
     has none; the argument is then a dummy. Ba, Kiros and Hinton (2016), section 3; Zhang and Sennrich (2019).
@@ -74,7 +74,7 @@ def norm_kernel(*, rms: bool = False, weighted: bool = True, biased: bool = True
 
 
 def softmax_kernel() -> Kernel:
-    """Make the softmax of each row: (x f32 [N,D], out f32 [N,D]); the grid is `warp_grid`.
+    """Make the softmax of each row: (x f32 [N,D], out f32 [N,D]); the grid is `row_grid`.
 
     -inf gives 0, a row of -inf alone gives zeros, and a row that holds NaN becomes NaN.
     """
@@ -258,9 +258,9 @@ def round_kernel() -> Kernel:
 def variants() -> Iterator[Kernel]:
     """Yield all of them."""
     for weighted, biased in product((False, True), repeat=2):
-        yield norm_kernel(weighted=weighted, biased=biased)
+        yield unpadded_norm_kernel(weighted=weighted, biased=biased)
     for weighted in (False, True):
-        yield norm_kernel(rms=True, weighted=weighted, biased=False)
+        yield unpadded_norm_kernel(rms=True, weighted=weighted, biased=False)
     yield softmax_kernel()
     for activation, gated in product(filter(None, ACTIVATIONS), (False, True)):
         yield activation_kernel(activation, gated)

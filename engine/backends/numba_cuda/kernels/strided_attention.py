@@ -35,7 +35,7 @@ def per_lane(width: int) -> int:
 
 def strided_attention_kernel(numbers: int, score: Callable[..., Any] | None = None, further: Sequence[Any] = ()
                              ) -> Kernel:
-    """Make the kernel softmax(scores) v; the grid is `strided_attention_grid`.
+    """Make the kernel softmax(scores) v; the grid is `operations.row_grid` for B H T rows.
 
     numbers: `per_lane` of the larger one of d and e. score: the score function, a `device_function` of (score, b, h, t,
     s, *further); further: the types of its further arguments.
@@ -101,11 +101,6 @@ def strided_attention_kernel(numbers: int, score: Callable[..., Any] | None = No
     return Kernel(f"strided attention {numbers}{' score function' if score else ''}",
                   _with_further(device_function(attend), len(further)), (*signature, *further), threads=32 * ROWS,
                   registers=112 + 4 * numbers, stored=score is None)
-
-
-def strided_attention_grid(rows: int) -> tuple[int]:
-    """Return the grid for B H T rows of queries."""
-    return (-(-rows // ROWS),)
 
 
 def _with_tuple(score: Callable[..., Any], count: int) -> Callable[..., Any]:
