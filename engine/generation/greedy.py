@@ -57,7 +57,7 @@ class SingleGroup(PathGroup):
         """Return the hypotheses that go on after this step."""
         children, rows = self._children(paths)
         tokens, log_p, own, dead = self._next(paths, children, rows, scores)
-        for work in self._exhausted & {cast(Generation, path.work) for path in paths}:
+        for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
             assert work.uniforms is not None
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
                                               f"{work.uniforms.shape[1]}")
