@@ -287,6 +287,7 @@ peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers/ (two ho
 	ENGINE_BUILD_ISA=native build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[files]'
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers.jobs --minilm ../$(FOLDER)
+	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers.media
 
 # A test whose messages are not recorded fails, and so does a record that no test asks for; neither changes a file.
 snapshots: $(INSTALLED)  ## Record anew the messages that tests compare with; read the difference before you commit it

@@ -1,8 +1,9 @@
 """Measure models of images and of speech beside other libraries, in turns.
 
-    python -m peers.media [--rows "ViT-B/16, 1 image" ...] [--precisions float32 int8] [--out FILE.json]
+    python -m peers.media [--rows "ViT-B/16, 1 image" ...] [--precisions float32 int8] [--keep]
 
-Run it from the folder asv_bench, in an environment with peers/requirements.txt and the engine. The models have the
+Run it from the folder asv_bench, in an environment with peers/requirements.txt and the engine. It writes
+docs/peers/NAME-media.json, its page, and the page of all CPUs. The models have the
 shapes of vit-base-patch16-224, clip-vit-base-patch32 (its images) and wav2vec2-base, and random weights; all libraries
 get the same pixels, or the same samples, and give the vectors of all tokens. `rows.py` says how it is measured. ONNX
 Runtime runs the exported graph with its own optimisations, and also the graph that its optimiser for transformers
@@ -19,8 +20,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .machine import has_vnni
-from .results import Steal, machine, write
+from .__main__ import publish, unlike
+from .machine import has_vnni, short_name
+from .results import ROOT, Steal, machine, read, write
 from .rows import Library, Row, tell
 
 VIT, CLIP, WAV2VEC2 = "ViT-B/16", "CLIP ViT-B/32", "wav2vec2-base"
@@ -41,9 +43,9 @@ def argument(model: str) -> str:
     return "input_values" if model == WAV2VEC2 else "pixel_values"
 
 
-def inputs(model: str, count: int, seed: int = 0) -> np.ndarray:
+def inputs(model: str, count: int, seed: int = 0, seconds: int = SECONDS) -> np.ndarray:
     """Return pixels float32 [count,3,224,224], or samples float32 [count,n], of mean 0 and variance 1."""
-    shape = (SECONDS * RATE,) if model == WAV2VEC2 else (3, 224, 224)
+    shape = (seconds * RATE,) if model == WAV2VEC2 else (3, 224, 224)
     return np.random.default_rng(seed).standard_normal((count, *shape), np.float32)
 
 
@@ -190,7 +192,8 @@ class OpenVinoMedia(Exported):
             import nncf
             import openvino
 
-            samples = [{argument(self.model): inputs(self.model, 1, seed)} for seed in range(1, 1 + CALIBRATIONS)]
+            samples = [{argument(self.model): inputs(self.model, 1, seed, seconds=2)}
+                       for seed in range(1, 1 + CALIBRATIONS)]  # fmt: skip
             model = openvino.Core().read_model(self.folder / "model.onnx")
             model = nncf.quantize(model, nncf.Dataset(samples), model_type=nncf.ModelType.TRANSFORMER,
                                   subset_size=len(samples))  # fmt: skip
@@ -253,10 +256,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="few repeats: the times mean nothing")
     parser.add_argument("--files", type=Path, default=Path("../build/peers/media"), help="folder for the models")
-    parser.add_argument("--out", type=Path, help="file for the numbers")
+    parser.add_argument("--keep", action="store_true", help="add to the present numbers, of the same machine")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/peers", help="folder of the numbers and the pages")
+    parser.add_argument("--name", default=short_name(), help="name of this CPU; by default %(default)s")
     a = parser.parse_args()
-    root, steal = a.files.resolve(), Steal()
+    root, steal, path = a.files.resolve(), Steal(), a.out / f"{a.name}-media.json"
     found: dict[str, Any] = {"tool": "media", "machine": machine(a.threads), "quick": a.quick, "rows": []}
+    old = read(path) if a.keep else found
+    if why := unlike(old["machine"], found["machine"]):
+        parser.error(why)
+    found["rows"] = [row for row in old["rows"] if row["row"] not in a.rows or row["precision"] not in a.precisions]
     for row in a.rows:
         for precision in a.precisions:
             names = [name for name in a.libraries if precision in LIBRARIES[name].precisions]
@@ -265,9 +274,10 @@ def main() -> None:
             found["rows"] += [{"row": row, "precision": precision, "library": name, **cell}
                               for name, cell in cells.items()]  # fmt: skip
             tell(f"{row}, {precision}", cells)
-    if a.out:
-        found["machine"]["steal"] = steal.share()
-        write(a.out, found)
+    found["machine"]["steal"] = steal.share()
+    a.out.mkdir(parents=True, exist_ok=True)
+    write(path, found)
+    publish(a.out)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ class Arguments:
         return array
 
     def optional(self, name: str, value: Any, shape: str) -> Any:
-        """Return None for None; else check the dtype and the shape of an array, and return it."""
+        """Return None for None; check any other value as `array` does."""
         return None if value is None else self.array(name, value, shape)
 
     def ops(self, threads: int | None, bits: str) -> Ops:

@@ -157,13 +157,13 @@ class Exchange:
 
         An error before the first event is raised, and has a status; one that comes later is the last event.
         """
-        stream, writer = answer.value, work.events
+        served, stream, writer = self._served, answer.value, work.events
         writer.begin(answer, asked)
         try:
             while not stream.ended:
                 now = time.monotonic()
                 try:
-                    await self._until(stream.news(), min(deadline, now + COMMENT_SECONDS))
+                    await self._watched(stream.news(served.answers), min(deadline, now + COMMENT_SECONDS))
                     events = [*writer.events(stream.take())]
                 except TimedOut:
                     if time.monotonic() >= deadline:
@@ -298,7 +298,13 @@ class Exchange:
         """Return the result of a future, which is cancelled at the deadline and when the client has gone."""
         if future.done():       # refused at once
             return future.result()
-        waiter = self._served.answers.wait(future)
+        try:
+            return await self._watched(self._served.answers.wait(future), deadline)
+        finally:
+            future.cancel()
+
+    async def _watched(self, waiter: asyncio.Future[Any], deadline: float) -> Any:
+        """Return the result of a future of the event loop; raises `TimedOut` at the deadline, and `Gone`."""
         gone = False
 
         def leave() -> None:
@@ -322,7 +328,6 @@ class Exchange:
         finally:
             self._alarm.unset()
             watch(None)
-            future.cancel()
 
     def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
         """Return the status, the headers and the body that say why there is no answer."""

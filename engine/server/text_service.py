@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -26,6 +27,7 @@ from ..interface.generator import Generator, Statistics
 from ..methods.decoding import PreparedWorks
 from ..model.bits import PORTABLE
 from .admission import Admission, TextLoad
+from .event_loop import News, ring_all
 from .histograms import SECONDS, Histogram
 from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService, Times, is_long
 from .settings import MAX_HELD
@@ -80,6 +82,7 @@ class TextService(RequestService):
         """Seconds to the first token of a request, and between two tokens of a row."""
         self.rows = Histogram([2.0**i for i in range(11)])
         """The rows of a step that make a token each."""
+        self._rung: deque[News] = deque()
         if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
             self._queue.room.tokens = default_cache_tokens(model)
         self._queue.watcher = self._note_step
@@ -195,7 +198,8 @@ class TextService(RequestService):
 
         if request.streams:
             works = [*chain.from_iterable(parts)]
-            stream = TokenStream(self.model.prepared, works, tickets, self._reasoning(request))
+            stream = TokenStream(self.model.prepared, works, tickets, self._reasoning(request),
+                                 self._rung)
             self._give(request, Answer(stream, counts, [], Times(request.tokenize)))
         tickets[0].call_at_news(0, first)
         for ticket in tickets:
@@ -259,11 +263,12 @@ class TextService(RequestService):
         return None if self._markers is None else self.model.tokenizer.token_id(self._markers[1])
 
     def _note_step(self, rows: int, read: int, seconds: float) -> None:
-        """Count a step of the queue, in whose thread this runs."""
+        """Count a step of the queue, in whose thread this runs, and tell all streams that have new tokens."""
         self.load.measured(rows, read, seconds)
         self.rows.add(rows)
         if rows:
             self.gaps.add(seconds, rows)
+        ring_all(self._rung)
 
     def statistics(self) -> TextStatistics:
         """Return what waits, what was done, and how fast."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from ..generation.groups import Generation
 from ..generation.prepared import PreparedModel
 from ..generation.results import Echo, Generated, TokenLogprob
 from ..generation.tickets import DecoderTicket
-from .event_loop import News
+from .event_loop import News, Replies
 
 MARKERS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>"),
            ("<seed:think>", "</seed:think>"))
@@ -133,8 +134,11 @@ class TokenStream:
     """
 
     def __init__(self, model: PreparedModel, works: Sequence[Generation], tickets: Sequence[DecoderTicket],
-                 reasoning: Callable[[Generation], Reasoning | None]):
-        """works: those of the tickets. reasoning: returns what divides an answer of one; None for a text as it is."""
+                 reasoning: Callable[[Generation], Reasoning | None], rung: deque[News]):
+        """works: those of the tickets. reasoning: returns what divides an answer of one; None for a text as it is.
+
+        rung: gets the news of new tokens, which are rung at the end of a step, of all streams at once.
+        """
         self._tickets = tickets
         self._choices: list[_Choice] = []
         self._firsts: list[int] = []        # the number of the first answer of each work
@@ -145,7 +149,8 @@ class TokenStream:
         self._seen = [0] * len(tickets)
         self._ended = [False] * len(tickets)
         self._asked = [False] * len(tickets)        # whether the queue will say that there is news of a work
-        self._news = News()
+        self._news, self._rung = News(), rung
+        self._asks = False      # whether `news` asks, and what is there has been there before
 
     @property
     def new_tokens(self) -> int:
@@ -157,18 +162,22 @@ class TokenStream:
         """Whether all pieces were given."""
         return all(self._ended)
 
-    def news(self) -> Future[None]:
-        """Return a future that is done as soon as there is something to take."""
-        news = self._news.renew()
+    def news(self, replies: Replies) -> asyncio.Future[None]:
+        """Return a future of the event loop that is done as soon as there is something to take."""
+        news, self._asks = self._news.wait(replies), True
         for i, ticket in enumerate(self._tickets):
             if not self._asked[i] and not self._ended[i]:
                 self._asked[i] = True
                 ticket.call_at_news(self._seen[i], partial(self._ring, i))
+        self._asks = False
         return news
 
     def _ring(self, i: int) -> None:
         self._asked[i] = False
-        self._news.ring()
+        if self._asks or self._tickets[i].done:
+            self._news.ring()
+        else:       # the step in which it came rings at its end
+            self._rung.append(self._news)
 
     def take(self) -> list[tuple[int, Written]]:
         """Return the pieces that are there, each with the number of its answer.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -153,6 +153,27 @@ class LetterTranscription:
             raise UnsupportedError(f"{next(iter(settings))} is a setting of models that generate tokens, and this "
                                    f"model takes the best letter of each token (CTC); leave it out. {_WHISPERS}")
         return Spelled(bool(timestamps), timestamps == "word")
+
+    def together(self, config: GenerationConfig) -> int:
+        """Return how many recordings the model hears at a time: it computes a window of one, and the next one waits."""
+        return 2
+
+    def windows(self, count: int) -> int:
+        """Return the number of windows of a recording of so many samples."""
+        return sum(1 for _ in self._windows(np.empty(count, np.bool_)))
+
+    def task(self, samples: np.ndarray, wanted: Spelled, heard: Callable[[float], object]
+             ) -> Generator[Work, list[np.ndarray], Any]:
+        """Yield the work of each window of one recording, which is sent its rows; return the text or the `Transcript`.
+
+        heard: called with the seconds of each window. Raises `InputError` for a recording that is shorter than a token.
+        """
+        one = self._heard(0, samples)
+        for i, window in enumerate(one.windows):
+            [row] = yield self.model.work([window[0]])
+            one.best[i] = self._counted(row, *window)
+            heard((len(window[0]) - window[1] - window[2]) / RATE)
+        return self._result(one, wanted)
 
     def results(self, items: list[Any], wanted: Spelled, max_seconds: float, bar: bool | None) -> Iterator[Any]:
         """Yield the result of each recording as soon as those before it are there, too."""

@@ -19,7 +19,7 @@ from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized
 from .token_texts import TokenTexts
 from .tokenizers_package import NO_LIMIT, failures, int32_ids, load_tokenizer
-from .tokens import Places, SecondTexts, Tokens, note_tokens, wanted_counts
+from .tokens import Places, SecondTexts, Tokens, is_counting, note_tokens
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
 from .windows import Windows
 
@@ -97,7 +97,7 @@ class Tokenizer(TokenTexts):
     @property
     def is_quick(self) -> bool:
         """Whether a short text takes no long time, and nobody counts tokens in this thread: others may read it then."""
-        return not self._backtracks and wanted_counts() is None
+        return not self._backtracks and not is_counting()
 
     def pairs(self, pairs: Sequence[tuple[str, str]], stop: Stop = NEVER) -> Tokens:
         """Tokenize pairs as a call does, but each different first text once; raises as a call does.
@@ -154,7 +154,7 @@ class Tokenizer(TokenTexts):
         each: how many encodings each text of the call has.
         """
         tokens = self._tokens_of(encodings)
-        if wanted_counts() is not None:
+        if is_counting():
             lengths = tokens.lengths
             note_tokens(sum(lengths[first : first + each]) for first in range(0, len(lengths), each))
         return tokens

@@ -112,10 +112,10 @@ def counting_tokens() -> Iterator[list[int]]:
 
 def note_tokens(counts: Iterable[int]) -> None:
     """Note the tokens of each input of a call, which were just read, where this thread wants it."""
-    if (wanted := _COUNTS.get()) is not None:
-        wanted += counts
+    if (noted := _COUNTS.get()) is not None:
+        noted += counts
 
 
-def wanted_counts() -> list[int] | None:
-    """Return the list of the `counting_tokens` that this thread is in; None outside of it."""
-    return _COUNTS.get()
+def is_counting() -> bool:
+    """Return whether this thread wants the tokens of each input."""
+    return _COUNTS.get() is not None

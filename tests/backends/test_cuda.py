@@ -21,7 +21,7 @@ from engine.backends.numba_cuda.support import LARGEST_ROW, RUNS, Layout, check,
 from engine.backends.numba_cuda.toolchain import types
 from engine.backends.reference.ops import ReferenceOps
 from engine.base.errors import BackendUnavailable, UnsupportedError
-from engine.families import modernbert, t5
+from engine.families import t5
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
@@ -85,12 +85,11 @@ BERT = ModelConfig("test", hidden_size=8, num_layers=2, num_heads=4, head_width=
 
 
 @pytest.mark.parametrize(("config", "told"), [
-    (modernbert.read_config({}), "Attend with window=(64, 64)"),
     (replace(BERT, attention_bias="alibi"), "Attend with bias"),
     (t5.read_config({"num_layers": 1}), "Attend with bias"),
     (replace(BERT, hidden_size=LARGEST_ROW + 1), f"Embed of rows wider than {LARGEST_ROW}; Norm of rows wider than "
      f"{LARGEST_ROW}"),
-], ids=["ModernBERT", "ALiBi", "T5", "wide rows"])
+], ids=["ALiBi", "T5", "wide rows"])
 def test_a_model_is_refused_with_all_that_does_not_run(config, told):
     with pytest.raises(UnsupportedError) as caught:
         numba_cuda.BACKEND.prepare(config, {}, RunConfig())

@@ -22,13 +22,13 @@ def driver(monkeypatch):
 
 def uploaded(array):
     device = memory.allocate("primary", array.shape, array.dtype)
-    memory.copy(device, array, "stream")
+    memory.copy(device, array, fake_cuda.Stream.handle)
     return device
 
 
 def downloaded(array):
     host = np.empty(array.shape, array.dtype)
-    memory.copy(host, array, "stream")
+    memory.copy(host, array, fake_cuda.Stream.handle)
     return host
 
 
@@ -57,13 +57,13 @@ def test_what_is_no_view_side_by_side(driver):
 
 def test_copies(driver):
     first, second = uploaded(X), memory.allocate("primary", X.shape, X.dtype)
-    memory.copy(second[:2], first[2:], "stream")
+    memory.copy(second[:2], first[2:], fake_cuda.Stream.handle)
     np.testing.assert_array_equal(downloaded(second[:2]), X[2:])
     np.testing.assert_array_equal(downloaded(uploaded(X.T)), X.T)       # a copy without gaps goes to the device
     with pytest.raises(ValueError, match=r"int32 \(4, 3, 2\) does not fit int32 \(3, 3, 2\)"):
-        memory.copy(second[:3], first, "stream")
+        memory.copy(second[:3], first, fake_cuda.Stream.handle)
     with pytest.raises(ValueError, match="without gaps"):
-        memory.copy(np.empty((8, 3, 2), np.int32)[::2], first, "stream")
+        memory.copy(np.empty((8, 3, 2), np.int32)[::2], first, fake_cuda.Stream.handle)
 
 
 def test_memory_comes_back_with_the_last_view(driver):

@@ -8,12 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine import load_model
 from engine.backends import code_cache
 from engine.backends.numba_cuda import stored
 from engine.backends.numba_cuda.kernel import Code, Kernel
+from engine.backends.numba_cuda.plan import CudaPlan
 from engine.base.errors import BackendUnavailable
+from engine.model.run_config import RunConfig
 
-from ..tools.paths import TESTS
+from ..families.table import cuda
+from ..tools.batches import make_batch
+from ..tools.emulated_device import EmulatedDevice
+from ..tools.golden_models import ENCODERS as GOLDEN
+from ..tools.golden_models import config_of
+from ..tools.paths import ENCODERS, TESTS
 
 
 def made(constant, name="test"):
@@ -212,3 +220,32 @@ def test_the_catalogue():
     assert len({kernel.name for kernel in kernels}) == len(kernels)
     assert {kernel.module for kernel in kernels} == {path.stem for path in (stored.HERE / "kernels").glob("[!_]*.py")}
     assert all(kernel.stored for kernel in kernels)
+
+
+class ListingDevice(EmulatedDevice):
+    """A device that lists the kernels that it is asked to launch, and launches none."""
+
+    def __init__(self, capability):
+        super().__init__(capability)
+        self.listed = {}
+
+    def launch(self, kernel, grid, *arguments):
+        self.listed[kernel.name] = kernel
+
+
+@pytest.mark.filterwarnings("ignore:.*does not run its head")
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=str)
+def test_the_catalogue_has_what_the_golden_encoders_launch(capability, precision):
+    device = ListingDevice(capability)
+    for name in filter(lambda name: cuda(config_of(name)), GOLDEN):
+        model = load_model(ENCODERS / name, kind="encode")
+        encoder = model.encoder or next(iter(model.routes.values()))
+        plan = CudaPlan(device, encoder.config, encoder.weights, RunConfig(1, precision, 200))
+        plan.pool(make_batch(encoder.config, [3, 100]), ["mean", "cls"])
+        plan.pool(make_batch(encoder.config, [3]), ["max"])
+    there = {kernel.name: kernel.identity() for kernel in stored.catalogue()}
+    # Plain attention is compiled for each width of heads, of which the catalogue has the common ones.
+    launched = {name: kernel for name, kernel in device.listed.items() if not name.startswith("float32 attention")}
+    assert len(launched) > 6
+    assert {name: kernel.identity() for name, kernel in launched.items()}.items() <= there.items()

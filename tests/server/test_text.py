@@ -24,7 +24,7 @@ from engine.server import app
 from engine.server.requests import Answer
 from engine.server.text_service import TextService
 
-from .bodies import CHAT, COMPLETE, events, joined, leave, post_once, whole, without_time
+from .bodies import CHAT, COMPLETE, Gate, events, joined, leave, post_once, whole, without_time
 
 
 @pytest.fixture(scope="module")
@@ -255,27 +255,6 @@ def test_tokens_and_templates(client):
         assert client.post(path, asked).data["error"]["param"] == param
 
 
-class Gate:
-    """Holds the steps of a model back until it is opened, or lets some of them through."""
-
-    def __init__(self, model, monkeypatch, fails=None):
-        self.steps, self._left = 0, threading.Semaphore(0)
-        stepper = model.prepared.queue._stepper
-        step = stepper.step
-
-        def held(rows, stop):
-            assert self._left.acquire(timeout=60)
-            self.steps += 1
-            if fails is not None and any(fails in row.tokens.tolist() for row in rows):
-                raise RuntimeError("of one request")
-            return step(rows, stop)
-
-        monkeypatch.setattr(stepper, "step", held)
-
-    def let(self, steps=1):
-        self._left.release(steps)
-
-
 @pytest.mark.parametrize("kind", ["stream", "body", "prompt", "queue"])
 def test_a_client_that_leaves_frees_its_rows_within_a_step(monkeypatch, kind):
     """In a stream, in an answer that is not streamed, while its prompt is read, and while it waits to enter."""
@@ -366,15 +345,19 @@ def test_an_answer_comes_while_many_samples_of_another_request_are_written(monke
     body = {"prompt": "the cat", "max_tokens": 60, "seed": 3, "ignore_eos": True, "stream": stream} | asked
     with serving(model) as client:
         alone = client.post(COMPLETE, body).data
-        gate, found = Gate(model, monkeypatch), []
-        other = threading.Thread(target=lambda: found.append(post_once(client.port, COMPLETE, body)))
-        other.start()
-        wait_for(lambda: sum(model.prepared.queue.counts) == 12)
+        gate, found = Gate(model, monkeypatch), {}
+        asked = {"large": body, "small": {"prompt": "a dog", "max_tokens": 2, "seed": 1}}
+        threads = {name: threading.Thread(target=lambda name=name, one=one: found.update(
+            {name: post_once(client.port, COMPLETE, one)})) for name, one in asked.items()}
+        for name, works in (("large", 12), ("small", 13)):
+            threads[name].start()
+            wait_for(lambda works=works: sum(model.prepared.queue.counts) == works)
         gate.let(30)        # in which no sample ends
-        assert client.post(COMPLETE, {"prompt": "a dog", "max_tokens": 2, "seed": 1}).status == 200
+        threads["small"].join(60)
+        assert found["small"].status == 200
         gate.let(10_000)
-        other.join(60)
-        [found] = found
+        threads["large"].join(60)
+        found = found["large"]
         if stream:
             assert joined(events(found.data)) == joined(events(alone))
         else:

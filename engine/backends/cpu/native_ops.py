@@ -61,7 +61,7 @@ class NativeOps:
                residual: np.ndarray | None) -> np.ndarray:
         """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]. Every call packs the weights.
 
-        weight: float32, or uint16 with the bits of bfloat16; the product then rounds x to bfloat16, too.
+        weight: float32, or uint16 with the bits of bfloat16; CPUs that multiply bfloat16 then round x, too.
         """
         (M, K), N = x.shape, len(weight)
         if K == 0:

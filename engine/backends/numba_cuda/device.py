@@ -15,7 +15,7 @@ import numpy as np
 
 from ...base.errors import BackendUnavailable
 from . import memory, stored
-from .driver import bindings, call
+from .driver import DriverError, bindings, call
 from .kernel import Kernel
 from .toolchain import ArrayType
 
@@ -166,11 +166,16 @@ class Gpu:
 
     def gpu_of(self, pointer: int) -> int | None:
         attribute = bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        status, number = bindings().cuPointerGetAttribute(attribute, pointer)
-        return None if int(status) else int(number)
+        try:
+            return int(call("cuPointerGetAttribute", attribute, pointer))
+        except DriverError:
+            return None
 
     def wait_for(self, stream: int | None) -> None:
-        call("cuCtxSynchronize") if stream is None else call("cuStreamSynchronize", stream)
+        if stream is None:
+            call("cuCtxSynchronize")
+        else:
+            call("cuStreamSynchronize", stream)
 
     def load(self, kernel: Kernel) -> Any:
         """Return cuda.core's kernel, allowed the shared memory that it needs; a launch then starts at once."""

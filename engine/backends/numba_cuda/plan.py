@@ -17,7 +17,7 @@ from itertools import cycle
 
 import numpy as np
 
-from ...base.errors import InputError, UnsupportedError
+from ...base.errors import InputError
 from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
@@ -150,9 +150,6 @@ class CudaPlan:
 
         seen: what the pass fills; steps: those of the program that stores it.
         """
-        if batch.keys is not None:
-            raise UnsupportedError("the cuda backend runs no sequences with tokens that are not read; cython, numba "
-                                   "and reference do: Engine.load(..., backend=...)")
         self._device.activate()
         if self._rotations.hold(int(batch.position_ids.max(initial=-1)) + 1):
             self._recordings.clear()        # they hold the addresses of the old tables
@@ -253,7 +250,7 @@ class CudaPlan:
     def _attend(self, operation: Attend, shape: Shape, work: WorkspaceRows) -> None:
         qkv, out = work.arrays[OPERAND, operation.q], work.arrays[OPERAND, operation.out]
         self._products.attention(qkv, out, self._layouts[operation.q].parts, operation.scale, work.cu_seqlens,
-                                 work.tiles, shape.tile_rows)
+                                 work.tiles, shape.tile_rows, operation.window)
 
     def _store(self, operation: Store, shape: Shape, work: WorkspaceRows) -> None:
         """Copy the token vectors to the result if zeros follow each of them."""

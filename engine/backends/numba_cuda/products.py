@@ -50,9 +50,12 @@ class Products(Protocol):
         results are multiplied
         """
 
-    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
-                  tile_rows: int) -> None:
-        """Compute every token's attention, [N, H d], from queries, keys and values [N, 3 H d]."""
+    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any, tile_rows: int,
+                  window: tuple[int | None, int | None] = (None, None)) -> None:
+        """Compute every token's attention, [N, H d], from queries, keys and values [N, (H + 2 G) d].
+
+        window: how many keys a query sees before and after its own; None for all of them
+        """
 
 
 class BFloat16Products:
@@ -86,10 +89,11 @@ class BFloat16Products:
         grid = -(-M // tile.columns), -(-N // tile.rows)
         self._device.launch(kernel, grid, x, weights.weight, weights.bias, addend, out)
 
-    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
-                  tile_rows: int) -> None:
+    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any, tile_rows: int,
+                  window: tuple[int | None, int | None] = (None, None)) -> None:
         kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows)
-        self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, np.float32(scale))
+        self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, np.float32(scale),
+                            *_sides(window))
 
 
 class HopperProducts(BFloat16Products):
@@ -117,17 +121,17 @@ class HopperProducts(BFloat16Products):
         grid = (min(processors, _tiles(N, M, tile)),)       # a block computes several tiles, one after the other
         self._device.launch(kernel, grid, x_map, w_map, weights.bias, addend, out, np.int32(x.shape[1]))
 
-    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
-                  tile_rows: int) -> None:
+    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any, tile_rows: int,
+                  window: tuple[int | None, int | None] = (None, None)) -> None:
         d = out.shape[1] // heads
         if d not in attention_hopper.WIDTHS:
-            super().attention(qkv, out, heads, scale, cu_seqlens, tiles, tile_rows)
+            super().attention(qkv, out, heads, scale, cu_seqlens, tiles, tile_rows, window)
             return
         qkv_map = self._device.tensor_map(qkv, attention_hopper.KEYS)
         grid = (min(self._device.multiprocessors, len(tiles) * heads),)
         key_heads = np.int32((qkv.shape[1] // d - heads) // 2)
         self._device.launch(_hopper_attention(d, tile_rows), grid, qkv_map, out, cu_seqlens, tiles, key_heads,
-                            np.float32(scale))
+                            np.float32(scale), *_sides(window))
 
 
 def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> linear_hopper.HopperTile:
@@ -136,6 +140,11 @@ def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> line
         return linear_hopper.LARGE
     busy = 2 * _tiles(N, M, linear_hopper.ALTERNATE) >= processors      # at least half of the GPU
     return linear_hopper.ALTERNATE if busy else linear_hopper.SMALL
+
+
+def _sides(window: tuple[int | None, int | None]) -> list[np.int32]:
+    """Return the arguments of a kernel for a window."""
+    return [np.int32(min(attention.UNBOUNDED if side is None else side, attention.UNBOUNDED)) for side in window]
 
 
 def _tiles(N: int, M: int, tile: linear.Tile | linear_hopper.HopperTile) -> int:
@@ -167,12 +176,12 @@ class Float32Products:
         self._device.launch(_float32_linear(activation, residual is not None, gate), float32.linear_grid(*out.shape), x,
                             weights.weight, weights.bias, addend, out)
 
-    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
-                  tile_rows: int) -> None:
+    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any, tile_rows: int,
+                  window: tuple[int | None, int | None] = (None, None)) -> None:
         d = out.shape[1] // heads
         key_heads = (qkv.shape[1] // d - heads) // 2
         self._device.launch(_float32_attention(d), float32.attention_grid(len(tiles), heads), qkv, out, cu_seqlens,
-                            tiles, np.int32(heads), np.int32(key_heads), np.float32(scale))
+                            tiles, np.int32(heads), np.int32(key_heads), np.float32(scale), *_sides(window))
 
 
 def choose_products(device: Device, program: Program, precision: str) -> Products:

@@ -50,7 +50,7 @@ RUNS: dict[type, dict[str, Any]] = {
     Heads: _any("buffers", "layer", "eps", "rotary", "norms", "joint"),
     Rotary: _any("theta", "width", "positions", "interleaved", "scale", "frequencies", "factor"),
     Attend: _any("q", "k", "v", "out", "scale", "layer")
-            | {"window": ((None, None),), "bias": (None,), "observed": ((),), "relative": (None,), "keys": ("pass",),
+            | {"window": ANY, "bias": (None,), "observed": ((),), "relative": (None,), "keys": ("pass",),
                "softcap": (0.0,)},
     Store: _any("x", "layer") | {"array": (0,), "top": (False,), "softcap": (0.0,)},
 }

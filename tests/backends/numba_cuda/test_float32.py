@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernels import float32
+from engine.backends.numba_cuda.kernels.attention import UNBOUNDED
 from engine.backends.numba_cuda.ptx.epilogue import interleave
 from engine.backends.reference import formulas as ops
 
@@ -50,9 +51,9 @@ def test_attention(d, H, G):
     cu_seqlens = np.array([0, 1, 6, 9, 9, 9], np.int32)
     qkv = normal(4, 10, (H + 2 * G) * d)
     out = np.full((10, H * d), 12345, np.float32)
-    tiles = np.array([(1, 0), (1, 4), (0, 0), (2, 0), (4, 0)], np.int32)
+    tiles = np.array([(1, 0, 5), (1, 4, 5), (0, 0, 1), (2, 0, 3), (4, 0, 0)], np.int32)
     launch(float32.attention_kernel(d), float32.attention_grid(len(tiles), H), qkv, out, cu_seqlens, tiles, H, G,
-           np.float32(1 / np.sqrt(d)))
+           np.float32(1 / np.sqrt(d)), UNBOUNDED, UNBOUNDED)
     q, k, v = np.split(qkv.astype(np.float64), [H * d, (H + G) * d], axis=1)
     for b in range(len(lengths)):
         rows = slice(*cu_seqlens[b:b + 2])
@@ -62,12 +63,24 @@ def test_attention(d, H, G):
     assert (out[9] == 12345).all()
 
 
+@pytest.mark.parametrize(("left", "right", "keys"), [(1, 0, 6), (UNBOUNDED, 1, 6), (1, 1, 3)])
+def test_band(left, right, keys):
+    qkv, out = normal(7, 6, 96), np.empty((6, 32), np.float32)
+    tiles = np.array([(0, 0, keys), (0, 4, keys)], np.int32)
+    launch(float32.attention_kernel(32), (2, 1), qkv, out, np.array([0, 6], np.int32), tiles, 1, 1, np.float32(0.2),
+           left, right)
+    q, k, v = np.split(qkv.astype(np.float64), 3, axis=1)
+    t, s = np.arange(6)[:, None], np.arange(6)
+    scores = np.where((s >= t - left) & (s <= t + right) & (s < keys), q @ k.T * 0.2, -np.inf)
+    assert np.abs(out - ops.softmax(scores) @ v).max() <= 1e-5
+
+
 def test_attention_of_large_scores():
     """The maximum is subtracted, because e^200 would overflow."""
     qkv = np.zeros((3, 3, 32), np.float32)
     qkv[:, 0, 0], qkv[:, 1, 0], qkv[:, 2] = 20, (-10, 10, 9.5), normal(5, 3, 32)
     out = np.empty((3, 32), np.float32)
     launch(float32.attention_kernel(32), (1, 1), qkv.reshape(3, 96), out, np.array([0, 3], np.int32),
-           np.zeros((1, 2), np.int32), 1, 1, np.float32(1))
+           np.array([[0, 0, 3]], np.int32), 1, 1, np.float32(1), UNBOUNDED, UNBOUNDED)
     q, k, v = qkv.astype(np.float64).swapaxes(0, 1)[:, None]
     assert np.abs(out - ops.softmax(q @ k.transpose(0, 2, 1)) @ v).max() <= 1e-5

@@ -24,7 +24,7 @@ from engine.backends.reference.plan import ReferencePlan
 from engine.base.errors import InputError, UnsupportedError
 from engine.encoding.pooling import pool
 from engine.model.config import ACTIVATIONS as NAMES
-from engine.model.config import ModelConfig
+from engine.model.config import AttentionKind, ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
 from engine.programs.program import Program
@@ -77,16 +77,51 @@ def test_bfloat16(capability, d):
     assert relative(out, exact(config, batch)) <= 1.5e-2
 
 
+KINDS = {
+    "all keys": {},
+    "causal": {"attention_kinds": (AttentionKind(causal=True, rotary_theta=100.0),)},
+    "window": {"attention_kinds": (AttentionKind(window=2),)},
+}
+"""Kinds of attention, as options of a config."""
+
+
 @pytest.mark.parametrize(("capability", "d"), [((8, 0), 32), ((9, 0), 64)], ids=str)
-def test_neighbours_do_not_matter(capability, d):
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_neighbours_do_not_matter(capability, d, options):
     """A sequence has the same bits alone and between others."""
-    config = replace(SMALL, head_width=d)
+    config = replace(SMALL, head_width=d, **options)
     plan = make_plan(config, "bfloat16", capability=capability)
     batch = make_batch(config, [3, 12, 1])
     rows = slice(3, 15)
     alone = Batch(np.array([0, 12], np.int32), batch.input_ids[rows], None, batch.position_ids[rows],
                   batch.token_type_ids[rows])
     np.testing.assert_array_equal(plan.forward(alone), plan.forward(batch)[rows])
+
+
+@pytest.mark.parametrize(("capability", "precision", "bound"), [
+    ((8, 0), "float32", 1e-5), ((8, 0), "bfloat16", 1.5e-2), ((9, 0), "bfloat16", 1.5e-2)], ids=str)
+def test_tokens_that_are_no_keys(capability, precision, bound):
+    """With a window the last tokens see no key at all, and NaN of a token that is no key reaches that token alone."""
+    config = replace(SMALL, head_width=64, attention_kinds=(AttentionKind(window=2),))
+    batch = replace(make_batch(config, [3, 8]), keys=np.array([2, 4], np.int32))
+    out = make_plan(config, precision, capability=capability).forward(batch)
+    assert relative(out, exact(config, batch)) <= bound
+    rows = np.random.default_rng(0).standard_normal((11, 32), np.float32)
+    rows[10] = np.nan
+    embedded = replace(batch, input_ids=None, inputs_embeds=rows)
+    out = make_plan(config, precision, capability=capability).forward(embedded)
+    assert np.flatnonzero(np.isnan(out).any(axis=1)).tolist() == [10]
+
+
+def test_positions_beyond_the_tables_are_computed():
+    """The tables of angles grow, and the passes that read the old ones are recorded anew."""
+    config = replace(BARE, head_width=4, attention_kinds=(AttentionKind(rotary_theta=10.0),), max_positions=100)
+    plan = make_plan(config, max_tokens=4)
+    batch = make_batch(config, [3])
+    plan.forward(batch)
+    later = replace(batch, position_ids=batch.position_ids * 40)
+    assert relative(plan.forward(later), exact(config, later)) <= 1e-5
+    assert relative(plan.forward(batch), exact(config, batch)) <= 1e-5
 
 
 def test_groups_share_the_memory_and_keep_apart():

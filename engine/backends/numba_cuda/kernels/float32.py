@@ -124,13 +124,15 @@ def linear_grid(rows: int, M: int) -> tuple[int, int]:
 def attention_kernel(d: int) -> Kernel:
     """Make the kernel softmax(scale q k^T) v for heads of d columns, a multiple of 32, in packed sequences.
 
-    Arguments: (qkv f32 [N,(H+2G)d], out f32 [N,H d], cu_seqlens i32 [B+1], tiles i32 [n,2], H i32, G i32, scale f32).
-    An entry of `tiles` is a sequence and the first of TILE_ROWS queries; queries beyond the sequence's end are skipped.
-    Query head h reads key head h // (H/G). The grid is `attention_grid`.
+    Arguments: (qkv f32 [N,(H+2G)d], out f32 [N,H d], cu_seqlens i32 [B+1], tiles i32 [n,3], H i32, G i32, scale f32,
+    left i32, right i32). An entry of `tiles` is a sequence, the first of TILE_ROWS queries, and the sequence's number
+    of keys; queries beyond the sequence's end are skipped. Query head h reads key head h // (H/G). A query sees `left`
+    keys before and `right` keys after its own; it gets zeros if it sees none. The grid is `attention_grid`.
     """
     per_lane = d // 32
 
-    def attention(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, H: Any, G: Any, scale: Any) -> None:
+    def attention(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, H: Any, G: Any, scale: Any, left: Any, right: Any
+                  ) -> None:
         lane = cuda.threadIdx.x % 32
         sequence, head = tiles[cuda.blockIdx.x, 0], cuda.blockIdx.y
         start, end = cu_seqlens[sequence], cu_seqlens[sequence + 1]
@@ -143,7 +145,7 @@ def attention_kernel(d: int) -> Kernel:
             q[i] = qkv[row, head * d + lane + 32 * i] * scale
             total[i] = _ZERO
         largest, normalizer = _LOWEST, _ZERO
-        for s in range(start, end):
+        for s in range(max(start, row - left), min(start + tiles[cuda.blockIdx.x, 2], row + right + 1)):
             product = _ZERO
             for i in range(per_lane):
                 product += q[i] * qkv[s, k_column + 32 * i]
@@ -155,10 +157,10 @@ def attention_kernel(d: int) -> Kernel:
             for i in range(per_lane):
                 total[i] = total[i] * shrink + weight * qkv[s, v_column + 32 * i]
         for i in range(per_lane):
-            out[row, head * d + lane + 32 * i] = total[i] / normalizer
+            out[row, head * d + lane + 32 * i] = total[i] / normalizer if normalizer != _ZERO else _ZERO
 
     f32, i32 = types.float32[:, ::1], types.int32
-    signature = (f32, f32, i32[::1], i32[:, ::1], i32, i32, types.float32)
+    signature = (f32, f32, i32[::1], i32[:, ::1], i32, i32, types.float32, i32, i32)
     return Kernel(f"float32 attention d={d}", attention, signature, threads=32 * TILE_ROWS, registers=64 + 6 * per_lane)
 
 

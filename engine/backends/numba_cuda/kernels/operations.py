@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -23,6 +24,8 @@ ROWS = 4
 """Number of warps of a block, each of which computes a row."""
 THREADS = 128
 """Threads of a block whose threads compute a number each."""
+ROWS = 4
+"""Number of warps of a block whose warps compute a row each."""
 
 _ZERO, _ONE, _LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
 _PITCH = TILE + 1   # with this pitch a column's elements lie in different banks of shared memory
@@ -210,6 +213,7 @@ def column_maxima_grid(parts: int, M: int) -> tuple[int]:
     return (parts * -(-M // TILE),)
 
 
+@cache
 def gather_kernel(kind: str) -> Kernel:
     """Make the copy of a view with any strides to a contiguous array; the grid is `number_grid` for out.
 

@@ -22,6 +22,7 @@ def bf16_of_bits(bits: np.ndarray) -> np.ndarray:
 EXP2 = Statement("ex2.approx.ftz.f32 $0, $1;", (f32,), (f32,), lambda x: np.exp2(np.float32(x)))
 RECIPROCAL = Statement("rcp.approx.ftz.f32 $0, $1;", (f32,), (f32,), lambda x: np.float32(1) / x)
 ADD = Statement("add.rn.f32 $0, $1, $2;", (f32,), (f32, f32), np.add)
+SUBTRACT = Statement("sub.rn.f32 $0, $1, $2;", (f32,), (f32, f32), np.subtract)
 MULTIPLY = Statement("mul.rn.f32 $0, $1, $2;", (f32,), (f32, f32), np.multiply)
 FMA = Statement("fma.rn.f32 $0, $1, $2, $3;", (f32,), (f32, f32, f32),
                 lambda a, b, c: (np.float64(a) * np.float64(b) + c).astype(np.float32))
