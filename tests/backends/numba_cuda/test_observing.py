@@ -25,12 +25,12 @@ from ...tools.tiny_text import tiny_text
 POST = ModelConfig("test", hidden_size=12, num_layers=2, num_heads=2, head_width=5, ffn_size=12, vocab_size=30,
                    max_positions=20, token_types=2)
 PRE = replace(POST, position_table=False, norm="rms", norm_place="pre", gated=True, num_kv_heads=1, head_norm=True,
-              activation="silu", head_width=6, layer_kinds=(0, 0), attention_kinds=(AttentionKind(None, 500.0),))
+              activation="silu", head_width=6, layer_kinds=(0, 0), attention_kinds=(AttentionKind(2, 500.0),))
 EVERYTHING = Observed((0, 1), ((0, 1), (1, 0)), ((1, 1), (0, 0)))
 ONE_LAYER = Observed((0,), ((0, 1),), ((0, 0),))
 CASES = {
     "post-norm, two groups": (POST, [2, 0, 1], EVERYTHING, "float32", 1e-5),
-    "pre-norm": (replace(PRE, num_layers=1, layer_kinds=(0,)), [2], ONE_LAYER, "float32", 1e-5),
+    "a window": (replace(PRE, num_layers=1, layer_kinds=(0,)), [3], ONE_LAYER, "float32", 1e-5),
     "bfloat16": (replace(POST, num_layers=1, head_width=8), [2], ONE_LAYER, "bfloat16", 3e-2),
 }
 
@@ -40,7 +40,7 @@ def test_arrays(name):
     """The token vectors have the bits of `forward`."""
     config, lengths, observed, precision, tolerance = CASES[name]
     batch, weights = make_batch(config, lengths), make_weights(config)
-    plan = CudaPlan(EmulatedDevice(), config, weights, RunConfig(1, precision, 2))
+    plan = CudaPlan(EmulatedDevice(), config, weights, RunConfig(1, precision, max(lengths)))
     assert isinstance(plan, ObservingPlan)
     found = plan.observe(batch, observed)
     assert np.array_equal(plan.forward(batch), found[0])
