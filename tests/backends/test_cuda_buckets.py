@@ -12,11 +12,11 @@ from engine.base.errors import InputError
 LENGTHS = st.lists(st.integers(0, 40), max_size=12)
 
 
-def make_batch(lengths, embeds=False):
+def make_batch(lengths, embeds=False, keys=None):
     N = sum(lengths)
     ids = np.arange(1, N + 1, dtype=np.int32)
     return Batch(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), None if embeds else ids,
-                 np.zeros((N, 2), np.float32) if embeds else None, ids * 10, ids * 100)
+                 np.zeros((N, 2), np.float32) if embeds else None, ids * 10, ids * 100, keys)
 
 
 @given(st.integers(1, 10**6))
@@ -67,12 +67,21 @@ def test_stage(lengths, tile_rows, embeds):
     assert np.array_equal(np.diff(cu_seqlens)[:len(full)], full)
     assert (cu_seqlens[len(full):] == N).all()
     expected = {(b, row) for b, n in enumerate(full) for row in range(0, n, tile_rows)}
-    real = [(b, row) for b, row in tiles.tolist() if cu_seqlens[b] < cu_seqlens[b + 1]]
+    real = [(b, row) for b, row, keys in tiles.tolist() if cu_seqlens[b] < cu_seqlens[b + 1] and keys == full[b]]
     assert len(real) == len(expected)
     assert set(real) == expected
     assert (tiles[len(real):, 0] == shape.tiles).all()
     own_lengths = [full[b] for b, _ in real]
     assert own_lengths == sorted(own_lengths, reverse=True)
+
+
+def test_stage_with_tokens_that_are_no_keys():
+    """The second sequence is empty; the third is the longest, and its entries come first."""
+    batch = make_batch([3, 0, 6], keys=np.array([2, 0, 5], np.int32))
+    group, = groups(batch, 500)
+    staging = np.full(largest_shape(500).size, -1, np.int32)
+    tiles = stage(batch, group, 4, staging).views(staging)[4]
+    assert tiles.tolist() == [[1, 0, 5], [1, 4, 5], [0, 0, 2], [4, 0, 0]]
 
 
 def test_few_shapes_for_many_batches():
@@ -90,4 +99,4 @@ def test_views_lie_side_by_side():
     shape = Shape(tokens=3, tiles=2, tile_rows=64, embeds=False)
     parts = shape.views(np.arange(shape.size))
     assert np.array_equal(np.concatenate([part.ravel() for part in parts]), np.arange(shape.size))
-    assert parts[4].shape == (2, 2)
+    assert parts[4].shape == (2, 3)

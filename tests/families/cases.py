@@ -47,9 +47,6 @@ class Case:
     refused: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     """Keys added to the config of a golden encoder, which the engine then cannot follow."""
 
-    cuda: str | None = None
-    """What the message of the cuda backend names if that backend does not run the family."""
-
     generates: Mapping[str, tuple[int, int, int, int, int, int, int, str]] = field(default_factory=dict)
     """Its values of model_type, as a generating model, and the decoder that transformers makes of an empty config:
     hidden size, layers, heads, key heads, feed-forward width, vocabulary, positions, and where the logits come from."""
@@ -113,8 +110,7 @@ ALBERT = Case(
         "albert_shared": [{"inner_group_num": 2}, {"num_hidden_groups": 0}, {"num_hidden_groups": 5},
             {"num_hidden_groups": 2}, {"embedding_size": 21}, {"position_embedding_type": "relative_key"},
             {"hidden_act": "silu"}],
-    },
-    cuda="Linear outside")
+    })
 
 BART = Case(
     "bart", "BART, mBART, Marian, M2M100, NLLB, Pegasus, Blenderbot",
@@ -170,15 +166,13 @@ CLIP = Case(
         "clip_own": [{"text_config": {"hidden_act": "silu"}}, {"text_config": {"num_attention_heads": 7}},
             {"text_config": [1]}, {"text_config_dict": "x"}, {"text_config_dict": {"hidden_size": 41}}],
         "clip_bare": [{"is_decoder": True}, {"max_position_embeddings": 301}],
-    },
-    cuda="Attend with window")
+    })
 
 CLIP_IMAGES = Case(
     "clip", "CLIP's images",
     types=("clip_vision_model",),
     left_out=["text_model.embeddings.position_embedding.weight", "text_projection.weight",
-              "vision_model.embeddings.position_ids"],
-    cuda="Linear with activation='silu'")
+              "vision_model.embeddings.position_ids"])
 
 SIGLIP_IMAGES = Case(
     "siglip", "SigLIP's images",
@@ -215,8 +209,7 @@ DEBERTA = Case(
             {"norm_rel_ebd": "none"}, {"share_att_key": False}, {"position_biased_input": True},
             {"model_type": "deberta"}],
         "deberta_c2p": [{"pos_att_type": "c2p|p2c"}],
-    },
-    cuda="Attend with relative")
+    })
 
 DISTILBERT = Case(
     "distilbert", "DistilBERT",
@@ -249,8 +242,7 @@ ELECTRA = Case(
     refused={
         "electra_small": [{"embedding_size": 42}, {"embedding_size": -1}, {"is_decoder": True}],
         "electra_base": [{"embedding_size": 20}],
-    },
-    cuda="Linear outside")
+    })
 
 EMBEDDING_GEMMA = Case(
     "gemma", "EmbeddingGemma, harrier-oss-v1-270m",
@@ -270,8 +262,7 @@ EMBEDDING_GEMMA = Case(
             {"sliding_window": None}, {"layer_types": ["full_attention"]}, {"layer_types": ["chunked_attention"] * 7},
             {"rope_local_base_freq": 500.0}, {"hidden_activation": "relu2"}],
         "gemma_biased": [{"sliding_window_pattern": 0}, {"attention_bias": False}],
-    },
-    cuda="Heads with rotary")
+    })
 
 ESM = Case(
     "esm", "ESM-2, ESM-1b",
@@ -288,8 +279,7 @@ ESM = Case(
             {"emb_layer_norm_before": True}, {"position_embedding_type": "absolute"}, {"mask_token_id": None},
             {"mask_token_id": 120}, {"token_dropout": "yes"}, {"rope_scaling": {"type": "linear", "factor": 2.0}}],
         "esm1b": [{"pad_token_id": None}],
-    },
-    cuda="(Embed with scale|Heads with rotary)")
+    })
 
 EUROBERT = Case(
     "eurobert", "EuroBERT",
@@ -318,8 +308,7 @@ EUROBERT = Case(
             {"rope_theta": 400.0},
             {"rope_parameters": {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "beta_fast": 32.0}}],
         "eurobert_new": [{"is_decoder": True}],
-    },
-    cuda="Heads with rotary")
+    })
 
 GPT2 = Case(
     "gpt2", "GPT-2",
@@ -353,8 +342,7 @@ GTE = Case(
             {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 20000}},
             {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 20000}}, {"hidden_size": 0},
             {"type_vocab_size": 0}],
-    },
-    cuda="Heads with rotary")
+    })
 
 JINA_BERT = Case(
     "jina_bert", "jina-embeddings-v2",
@@ -366,8 +354,7 @@ JINA_BERT = Case(
         "jina_v2": [{"feed_forward_type": "original"}, {"feed_forward_type": ["geglu"]},
             {"auto_map": {"AutoModel": "jina-bert-v2-qk-post-norm--modeling.JinaBertModel"}},
             {"auto_map": {"AutoModel": "modeling.OtherModel"}}, {"position_embedding_type": "relative_key"}],
-    },
-    cuda="Linear with gate=True")
+    })
 
 JINA_EMBEDDINGS_V3 = Case(
     "jina_embeddings_v3", "jina-embeddings-v3",
@@ -382,8 +369,7 @@ JINA_EMBEDDINGS_V3 = Case(
     refused={
         "jina_v3": [{"lora_adaptations": "retrieval.query"}, {"position_embedding_type": "absolute"},
             {"rope_parameters": {"rope_type": "proportional", "rope_theta": 20000.0}}, {"hidden_act": "silu"}],
-    },
-    cuda="Heads with rotary")
+    })
 
 GEMMA = Case(
     "gemma", "Gemma, Gemma 2, Gemma 3 (text, also from a folder with images)",
@@ -621,8 +607,7 @@ MODERNBERT = Case(
             {"global_attn_every_n_layers": 0}, {"local_attention": -1}, {"local_attention": "128"}, {"norm_bias": "no"},
             {"attention_bias": 0.5}, {"norm_eps": "1e-5"}, {"num_attention_heads": 5}, {"num_attention_heads": 4},
             {"quantization_config": {"bits": 8}}, {"norm_bias": True}, {"attention_bias": True}, {"mlp_bias": True}],
-    },
-    cuda="Heads with rotary")
+    })
 
 MPNET = Case(
     "mpnet", "MPNet, all-mpnet-base-v2, multi-qa-mpnet",
@@ -636,8 +621,7 @@ MPNET = Case(
     refused={
         "mpnet_own": [{"relative_attention_num_buckets": 64}, {"position_embedding_type": "relative_key"},
             {"position_embedding_type": "alibi"}, {"num_attention_heads": 4}],
-    },
-    cuda="Attend with bias")
+    })
 
 NEOBERT = Case(
     "neobert", "NeoBERT",
@@ -649,8 +633,7 @@ NEOBERT = Case(
     refused={
         "neobert_own": [{"rope": False}, {"rms_norm": False}, {"ngpt": True}, {"hidden_act": "gelu"},
             {"intermediate_size": 10**400}, {"dim_head": 16}, {"intermediate_size": 42 + 8}],
-    },
-    cuda="Heads with rotary")
+    })
 
 NOMIC_BERT = Case(
     "nomic_bert", "nomic-embed v1 and v1.5, arctic-embed-m-long",
@@ -682,8 +665,7 @@ NOMIC_BERT = Case(
         "nomic_new": [{"rope_parameters": {"rope_type": "longrope", "rope_theta": 70.0, "factor": 2.0}},
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "scaled_by": 2.0}},
             {"hidden_act": "quick_gelu"}, {"quantization_config": {"bits": 8}}],
-    },
-    cuda="Heads with rotary")
+    })
 
 DECODER_ENCODERS = Case(
     "llama", "Qwen3-Embedding, gte-Qwen2, stella_en_1.5B, e5-mistral, SFR-Embedding-Mistral",
@@ -706,8 +688,7 @@ DECODER_ENCODERS = Case(
             {"num_key_value_heads": None}, {"attention_bias": True}],
         "qwen2_encoder": [{"auto_map": {"AutoModel": "modeling_qwen.Qwen2Model"}}],
         "qwen2_both_ways": [{"is_causal": None}, {"auto_map": {"AutoModel": "modeling_qwen.Qwen3Model"}}],
-    },
-    cuda="Heads with rotary")
+    })
 
 ROBERTA = Case(
     "roberta", "RoBERTa, XLM-RoBERTa, CamemBERT, multilingual-e5, BGE-M3, jina-reranker-v2",
@@ -749,7 +730,6 @@ T5 = Case(
         "t5_gated": [{"feed_forward_proj": "gelu_new", "dense_act_fn": "gelu_new", "is_gated_act": False}],
         "umt5_relu": [{"model_type": "mt5"}],
     },
-    cuda="Attend with bias",
     generates={"t5": (512, 6, 8, 8, 2048, 32128, 0, "tied"),
                "mt5": (512, 8, 6, 6, 1024, 250112, 0, "tied"),
                "umt5": (512, 8, 6, 6, 1024, 250112, 0, "tied")},

@@ -120,13 +120,20 @@ def _left(registers: list[np.ndarray], step: int) -> np.ndarray:
     return matrix
 
 
-def _accumulate(sums: list[np.ndarray], first: int, product: np.ndarray, keep: bool) -> None:
-    """Add a product [64, n] to the threads' registers from `first` on."""
-    register = np.arange(product.shape[1] // 2)     # four for each 8 columns: two of a row, two of the row 8 below
-    mine = product[_ROW[:, None] + register % 4 // 2 * 8, _PAIR[:, None] + register // 4 * 8 + register % 2]
-    for array, values in zip(sums, mine, strict=True):
-        registers = array.reshape(-1)[first:first + len(register)]
-        registers[:] = registers + values if keep else values
+def _accumulate(sums: list[np.ndarray], first: int, left: np.ndarray, right: np.ndarray, keep: bool) -> None:
+    """Add left [64, 16] right^T [16, n] to the threads' registers from `first` on, or begin new sums."""
+    from engine.backends.numba_cuda.ptx.tensor_cores import add_products  # imports Numba, which few tests need
+
+    n = len(right)
+    register = np.arange(n // 2)        # four for each 8 columns: two of a row, two of the row 8 below
+    mine = _ROW[:, None] + register % 4 // 2 * 8, _PAIR[:, None] + register // 4 * 8 + register % 2
+    registers = [array.reshape(-1)[first:first + n // 2] for array in sums]
+    matrix = np.zeros((WARPGROUP // 2, n), np.float32)
+    if keep:
+        matrix[mine] = np.stack(registers)
+    add_products(left, right, matrix)
+    for array, values in zip(registers, matrix[mine], strict=True):
+        array[:] = values
 
 
 class Hopper:
@@ -198,7 +205,7 @@ class Hopper:
                 for tile in range(row_tiles):
                     left = (_left(lefts, step) if rows_in_registers
                             else operand(int(lefts[0]) + step * advance[0] + tile * left_tile, 64, transposed=False))
-                    _accumulate(sums, tile * n // 2, left @ right.T, bool(keeps[0]) or step > 0)
+                    _accumulate(sums, tile * n // 2, left, right, bool(keeps[0]) or step > 0)
 
         if self._block.late:
             self._products[current().number // WARPGROUP].append(run)

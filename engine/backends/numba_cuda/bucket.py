@@ -5,7 +5,7 @@ power of two, and the number of entries of attention's work list to a power of t
 to no sequence, and their results are never read. All integers of a pass lie in one array, which one copy uploads:
 
     |input_ids |position_ids |token_type_ids |cu_seqlens |tiles |
-    |tokens    |tokens       |tokens         |tiles + 2  |2 tiles|
+    |tokens    |tokens       |tokens         |tiles + 2  |3 tiles|
 """
 
 from __future__ import annotations
@@ -80,18 +80,18 @@ class Shape:
     def views(self, array: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Return views of an array: input_ids, position_ids, token_type_ids, cu_seqlens and tiles.
 
-        Their shapes are [tokens] three times, [tiles + 2] (see `_sizes`) and [tiles, 2]. The array is int32 with at
+        Their shapes are [tokens] three times, [tiles + 2] (see `_sizes`) and [tiles, 3]. The array is int32 with at
         least `size` elements, on the host or on the device.
         """
         sizes = self._sizes
         ends = list(accumulate(sizes))
         ids, positions, types, cu_seqlens, tiles = (array[end - n : end] for n, end in zip(sizes, ends, strict=True))
-        return ids, positions, types, cu_seqlens, tiles.reshape(self.tiles, 2)
+        return ids, positions, types, cu_seqlens, tiles.reshape(self.tiles, 3)
 
     @property
     def _sizes(self) -> tuple[int, ...]:
         # cu_seqlens is a 0, the end of each sequence, of which there are at most `tiles`, and that of an empty one.
-        return self.tokens, self.tokens, self.tokens, self.tiles + 2, 2 * self.tiles
+        return self.tokens, self.tokens, self.tokens, self.tiles + 2, 3 * self.tiles
 
     @property
     def size(self) -> int:
@@ -107,11 +107,13 @@ def largest_shape(max_tokens: int) -> Shape:
 def stage(batch: Batch, group: BucketGroup, tile_rows: int, staging: np.ndarray) -> Shape:
     """Write a group's integers into `staging`, int32, and return the shape of the pass.
 
-    An entry of the work list is a sequence and the first of up to `tile_rows` of its queries. The entries of long
+    An entry of the work list is a sequence, the first of up to `tile_rows` of its queries, and the number of its tokens
+    that are keys. The entries of long
     sequences come first, so that those of short ones fill the gaps at the end. Added entries are of an empty sequence.
     """
     cu_seqlens = np.unique(batch.cu_seqlens[group.first : group.last + 1]) - group.tokens.start  # without empty ones
-    lengths = np.diff(cu_seqlens)
+    members = np.diff(batch.cu_seqlens[group.first : group.last + 1])       # lengths, with those of empty ones
+    lengths = members[members > 0]
     counts = -(-lengths // tile_rows)       # entries of each sequence
     N, n = int(cu_seqlens[-1]), int(counts.sum())
     shape = Shape(round_tokens(N), _power_of_two(n), tile_rows, batch.input_ids is None)
@@ -123,10 +125,12 @@ def stage(batch: Batch, group: BucketGroup, tile_rows: int, staging: np.ndarray)
     own_seqlens[:] = N
     own_seqlens[: len(cu_seqlens)] = cu_seqlens
     order = np.argsort(-lengths, kind="stable")
-    tiles[:] = shape.tiles, 0       # added entries name the last sequence of cu_seqlens, which has no tokens
+    tiles[:] = shape.tiles, 0, 0    # added entries name the last sequence of cu_seqlens, which has no tokens
     tiles[:n, 0] = np.repeat(order, counts[order])
     first_entry = np.cumsum(counts[order]) - counts[order]      # of each sequence
     tiles[:n, 1] = (np.arange(n) - np.repeat(first_entry, counts[order])) * tile_rows
+    keys = lengths if batch.keys is None else batch.keys[group.first : group.last][members > 0]
+    tiles[:n, 2] = keys[tiles[:n, 0]]
     return shape
 
 

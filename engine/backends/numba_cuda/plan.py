@@ -1,42 +1,48 @@
 """Run a model on a GPU: upload the weights once, and record a forward pass over packed tokens once for each shape.
 
 The residual stream, norms and softmax are float32. Operands of GEMMs are in the plan's precision, and a norm writes its
-result both as float32 rows and as operands. For each batch group, the plan copies the integers to the device through
-pinned memory, replays the pass of the group's shape, and copies the token vectors back through pinned memory. There are
-two such slots of pinned memory, so that the CPU fills or empties one of them while the GPU works on the other group.
+result as float32 rows, as operands, or as both, as later operations read it. For each batch group, the plan copies the
+integers to the device through pinned memory, replays the pass of the group's shape, and copies the token vectors back
+through pinned memory. There are two such slots of pinned memory, so that the CPU fills or empties one of them while the
+GPU works on the other group.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 
-from ...base.errors import InputError, UnsupportedError
+from ...base.errors import InputError
 from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
 from ...programs import program_of
-from ...programs.operations import Attend, Embed, Linear, Norm, writes
+from ...programs.observe import Observed, with_observed
+from ...programs.operations import Attend, Embed, Heads, Linear, Norm, Store, writes
 from ...programs.program import Program
 from ..batch import Batch
 from .bucket import BucketGroup, Shape, groups, stage
 from .device import Device
-from .kernels import embedding, norm, pooling
+from .kernels import copy, embedding, heads, norm, pooling
+from .observing import Observation, observed_weights
 from .products import Products, choose_products
-from .support import FLOAT32, OPERAND, buffers_of, check, embedding_norm, forms
-from .weights import upload_weights
+from .rotation import Rotations
+from .shared_array import SharedArray
+from .support import FLOAT32, OPERAND, Step, check, layouts, steps_of
+from .weights import linear_key, upload_weights
 from .workspace import Slot, Workspace, WorkspaceRows
 
 RECORDINGS = 128
 """Largest number of recorded passes that a plan keeps; beyond it, the least recently used pass is dropped."""
 
-_embedding_kernel, _norm_kernel, _pooling_kernel = (
-    cache(make) for make in (embedding.embedding_kernel, norm.layer_norm_kernel, pooling.pooling_kernel))
+_embedding_kernel, _norm_kernel, _heads_kernel, _copy_kernel, _pooling_kernel = (
+    cache(make) for make in (embedding.embedding_kernel, norm.norm_kernel, heads.heads_kernel, copy.copy_kernel,
+                             pooling.pooling_kernel))
 
 
 class CudaPlan:
@@ -46,15 +52,19 @@ class CudaPlan:
                  choose: Callable[[Device, Program, str], Products] = choose_products):
         program = program_of(config)
         check(program)
-        self._embedding_norm = embedding_norm(program)      # computed by the kernel of the embeddings
-        self._operations = [operation for operation in program.operations if operation is not self._embedding_norm]
-        self._buffers = buffers_of(program)
+        self._program, self._steps = program, steps_of(program)
+        self._score_weights = observed_weights(program, weights)
         self._device, self._max_tokens, self._bfloat16 = device, run.max_tokens, run.precision == "bfloat16"
         with device.turn:
             device.activate()
             self._products: Products = choose(device, program, run.precision)
-            self._weights = upload_weights(device, program, weights, self._products.convert)
-            self._workspace = Workspace(device, program, run.max_tokens, self._products.dtype)
+            self._layouts = layouts(program, self._products.head_width)
+            self._weights = upload_weights(device, program, weights, self._products.convert, self._layouts)
+            self._workspace = Workspace(device, program, run.max_tokens, self._products.dtype, self._layouts)
+            self._embedded = self._layouts[writes(program.operations[0])[0]]
+            self._head_width = max((self._layouts[operation.q].padded for operation in program.operations
+                                    if isinstance(operation, Attend)), default=0)
+            self._rotations = Rotations(device, program, run.max_tokens)
             self._result = self._workspace.result
             self._slots = [Slot(device, run.max_tokens, self._result.shape[1]) for _ in range(2)]
         self._recordings: OrderedDict[Shape, Callable[[], None]] = OrderedDict()
@@ -79,16 +89,17 @@ class CudaPlan:
                     slot.finish()
         return out
 
-    def forward_on_device(self, batch: Batch) -> Any:
-        """Return the token vectors as a `device.SharedArray`, which stays on the device; raises as `forward` does."""
+    def forward_on_device(self, batch: Batch) -> SharedArray:
+        """Return the token vectors, which stay on the device; raises as `forward` does."""
         with self._device.turn:
             self._device.activate()
-            out = self._device.allocate((batch.tokens, self._result.shape[1]), np.float32)
+            shape = batch.tokens, self._result.shape[1]
+            out = self._device.allocate(shape, np.float32)
             for _, group, _ in self._passes(batch):
                 self._device.copy(out[group.tokens], self._result[: group.count])
             wait_for_copies = self._device.mark()
             wait_for_copies()
-        return self._device.share(out)
+        return SharedArray(self._device, out.reshape(math.prod(shape)), shape)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
         """Return one vector for each sequence, float32 [B, len(modes)*D].
@@ -118,21 +129,44 @@ class CudaPlan:
                 out[members] = host.swapaxes(0, 1)
         return out.reshape(batch.sequences, len(modes) * D)
 
-    def _passes(self, batch: Batch, stop: Stop = NEVER) -> Iterator[tuple[Slot, BucketGroup, Shape]]:
-        """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next."""
-        if batch.keys is not None:
-            raise UnsupportedError("the cuda backend runs no sequences with tokens that are not read; cython, numba "
-                                   "and reference do: Engine.load(..., backend=...)")
+    def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
+        """See `interfaces.ObservingPlan`; such a pass is not recorded, and waits for each copy."""
+        out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
+        arrays = observed.arrays(batch.cu_seqlens, out.shape[1])
+        seen = Observation(self._device, self._layouts, self._score_weights, batch, arrays, stop)
+        steps = steps_of(with_observed(self._program, observed))
+        with self._device.turn:
+            try:
+                for slot, group, _ in self._passes(batch, stop, seen, steps):
+                    slot.fetch(self._result, out[group.tokens])
+            finally:
+                for slot in self._slots:
+                    slot.finish()
+        return [out, *arrays]
+
+    def _passes(self, batch: Batch, stop: Stop = NEVER, seen: Observation | None = None, steps: Sequence[Step] = ()
+                ) -> Iterator[tuple[Slot, BucketGroup, Shape]]:
+        """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next.
+
+        seen: what the pass fills; steps: those of the program that stores it.
+        """
         self._device.activate()
+        if self._rotations.hold(int(batch.position_ids.max(initial=-1)) + 1):
+            self._recordings.clear()        # they hold the addresses of the old tables
         for slot, group in zip(cycle(self._slots), groups(batch, self._max_tokens)):
             slot.finish()
             stop.check()
-            shape = stage(batch, group, self._products.tile_rows(group.longest), slot.integers)
+            shape = stage(batch, group, self._products.tile_rows(group.longest, self._head_width), slot.integers)
             self._workspace.take(shape, slot.integers)
             if batch.inputs_embeds is not None:
-                self._device.copy(self._workspace.embeds[: group.count], batch.inputs_embeds[group.tokens])
+                rows = self._embedded.spread(batch.inputs_embeds[group.tokens], 1)
+                self._device.copy(self._workspace.embeds[: group.count], rows)
             try:
-                self._run(shape, stop)
+                if seen is None:
+                    self._run(shape, stop)
+                else:
+                    seen.group = group
+                    self._launch(shape, stop, steps, seen)
             finally:            # after a stop, too, copies that are queued still read the slot
                 slot.queued()
             yield slot, group, shape
@@ -143,43 +177,83 @@ class CudaPlan:
             self._recordings.move_to_end(shape)
             self._recordings[shape]()
             return
-        self._recordings[shape] = self._device.record(lambda: self._launch(shape, stop))
+        self._recordings[shape] = self._device.record(lambda: self._launch(shape, stop, self._steps))
         if len(self._recordings) > RECORDINGS:
             self._recordings.popitem(last=False)
 
-    def _launch(self, shape: Shape, stop: Stop) -> None:
+    def _launch(self, shape: Shape, stop: Stop, steps: Sequence[Step], seen: Observation | None = None) -> None:
         """Queue all launches of a pass, in the order of the program's operations."""
-        products, work = self._products, self._workspace.rows(shape)
-        for operation in self._operations:
+        work = self._workspace.rows(shape)
+        for step in steps:
             stop.check()
-            match operation:
+            match step.operation:
                 case Embed():
-                    self._embed(operation, shape, work)
+                    self._embed(step.operation, step, shape, work)
                 case Norm():
-                    self._norm(operation, work)
+                    self._norm(step.operation, step, work)
                 case Linear():
-                    x, out = work.arrays[OPERAND, operation.x], work.arrays[forms(operation)[0], writes(operation)[0]]
-                    weights, residual = self._weights.linears[operation.parts], operation.residual
-                    products.linear(x, weights, out, operation.activation,
-                                    residual=None if residual is None else work.arrays[FLOAT32, residual])
+                    self._linear(step.operation, step, work)
+                case Heads():
+                    self._heads(step.operation, work)
                 case Attend():
-                    qkv, out = work.arrays[OPERAND, operation.q], work.arrays[OPERAND, operation.out]
-                    products.attention(qkv, out, self._buffers[operation.q].heads or 1, operation.scale,
-                                       work.cu_seqlens, work.tiles, shape.tile_rows)
+                    self._attend(step.operation, shape, work)
+                    if seen is not None and step.operation.observed:
+                        seen.attend(step.operation, work)
+                case Store() if seen is not None and step.operation.array:
+                    seen.store(step.operation, work)
+                case Store():
+                    self._store(step.operation, shape, work)
 
-    def _embed(self, operation: Embed, shape: Shape, work: WorkspaceRows) -> None:
-        tables, after = self._weights.tables, self._embedding_norm
-        affine = self._weights.norms[after]     # without a norm, a dummy; so are missing tables
-        kernel = _embedding_kernel(
-            operation.width, words=not shape.embeds, positions=operation.position is not None,
-            token_types=operation.token_type is not None, norm=after is not None, bfloat16=self._bfloat16)
-        word = work.embeds if shape.embeds else tables[operation.word]
-        self._device.launch(kernel, embedding.embedding_grid(shape.tokens), work.ids, work.positions, work.types, word,
-                            tables[operation.position], tables[operation.token_type], affine.weight, affine.bias,
-                            np.float32(after.eps if after else 0), *work.both(operation.out))
+    def _embed(self, operation: Embed, step: Step, shape: Shape, work: WorkspaceRows) -> None:
+        tables, affine = self._weights.tables, self._weights.norms[step.norm]       # dummies for what is missing
+        layout = self._layouts[operation.out]
+        threads = norm.row_threads(layout.columns)
+        kernel = _embedding_kernel(step.norm and step.norm.kind, threads)
+        parts = (embedding.WORDS * (not shape.embeds) + embedding.POSITIONS * (operation.position is not None)
+                 + embedding.TOKEN_TYPES * (operation.token_type is not None))
+        word, scale = (work.embeds, 1.0) if shape.embeds else (tables[operation.word], operation.scale)
+        self._device.launch(kernel, norm.row_grid(shape.tokens, threads), work.ids, work.positions, work.types, word,
+                            tables[operation.position], tables[operation.token_type], np.float32(scale),
+                            np.int32(parts), affine.weight, affine.bias, np.float32(step.norm.eps if step.norm else 0),
+                            np.int32(layout.width), *work.outputs(operation.out, step.forms))
 
-    def _norm(self, operation: Norm, work: WorkspaceRows) -> None:
+    def _norm(self, operation: Norm, step: Step, work: WorkspaceRows) -> None:
         x, affine = work.arrays[FLOAT32, operation.x], self._weights.norms[operation]
-        kernel = _norm_kernel(x.shape[1], bfloat16=self._bfloat16)
-        self._device.launch(kernel, norm.norm_grid(len(x)), x, affine.weight, affine.bias, np.float32(operation.eps),
-                            *work.both(operation.out))
+        threads = norm.row_threads(x.shape[1])
+        adds = operation.residual is not None
+        residual = work.arrays[FLOAT32, operation.residual] if operation.residual else work.dummies[FLOAT32]
+        self._device.launch(_norm_kernel(operation.kind, threads), norm.row_grid(len(x), threads), x, affine.weight,
+                            affine.bias, np.float32(operation.eps), np.int32(self._layouts[operation.x].width),
+                            residual, np.int32(adds), *work.outputs(operation.out, step.forms))
+
+    def _linear(self, operation: Linear, step: Step, work: WorkspaceRows) -> None:
+        name, residual = writes(operation)[0], operation.residual
+        results = [work.arrays[form, name] for form in (FLOAT32, OPERAND) if form in step.forms]
+        self._products.linear(work.arrays[OPERAND, operation.x], self._weights.linears[linear_key(operation)],
+                              results[0], operation.activation, gate=operation.gate,
+                              residual=None if residual is None else work.arrays[FLOAT32, residual])
+        if results[0].dtype != results[-1].dtype:       # read in both forms, which are two arrays
+            self._device.launch(_copy_kernel(True), copy.copy_grid(*results[1].shape), *results)
+
+    def _heads(self, operation: Heads, work: WorkspaceRows) -> None:
+        x, rotary = work.arrays[OPERAND, operation.buffers[0]], operation.rotary
+        own = [self._layouts[name] for name in operation.buffers]
+        cos, sin = self._rotations[rotary] if rotary else [work.dummies[FLOAT32]] * 2
+        kind = None if not operation.norms else "joint" if operation.joint else "each"
+        self._device.launch(
+            _heads_kernel(kind, self._bfloat16), (len(x), len(own)), x, np.int32(own[0].parts),
+            np.int32((x.shape[1] // own[0].padded - own[0].parts) // 2), np.int32(own[0].width),
+            self._weights.head_norms[operation.norms], np.float32(operation.eps), cos, sin,
+            np.int32(rotary.width // 2 if rotary else 0), np.int32(rotary.interleaved if rotary else 0),
+            work.positions)
+
+    def _attend(self, operation: Attend, shape: Shape, work: WorkspaceRows) -> None:
+        qkv, out = work.arrays[OPERAND, operation.q], work.arrays[OPERAND, operation.out]
+        self._products.attention(qkv, out, self._layouts[operation.q].parts, operation.scale, work.cu_seqlens,
+                                 work.tiles, shape.tile_rows, operation.window)
+
+    def _store(self, operation: Store, shape: Shape, work: WorkspaceRows) -> None:
+        """Copy the token vectors to the result if zeros follow each of them."""
+        x, out = work.arrays[FLOAT32, operation.x], self._result[: shape.tokens]
+        if x.shape != out.shape:
+            self._device.launch(_copy_kernel(False), copy.copy_grid(*out.shape), x, out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,8 @@ from ...programs.operations import reads, writes
 from ...programs.program import Program
 from .bucket import Shape, largest_shape
 from .device import Device
-from .support import FLOAT32, OPERAND, buffers_of, forms
+from .kernels.norm import TO_BFLOAT16, TO_FLOAT32
+from .support import FLOAT32, OPERAND, Layout, steps_of
 
 
 @dataclass(frozen=True)
@@ -26,43 +27,50 @@ class WorkspaceRows:
     cu_seqlens: Any
     tiles: Any
     embeds: Any
-    """float32 [N, D], or None if the pass starts from ids."""
+    """float32 [N, P], or None if the pass starts from ids."""
     arrays: dict[tuple[str, str], Any]
     """An array for each (form, buffer): float32 or the operands' dtype. In a float32 plan both forms are one array."""
-    dummy: Any          # an argument that a kernel does not use
+    dummies: dict[str, Any]
+    """For each form, an argument that a kernel does not use."""
 
-    def both(self, name: str) -> tuple[Any, Any]:
-        """Return the arrays to which a norm writes float32 and bfloat16; the bfloat16 array is a dummy in float32."""
-        rows, x = self.arrays[FLOAT32, name], self.arrays[OPERAND, name]
-        return rows, self.dummy if x.dtype == np.float32 else x
+    def outputs(self, name: str, forms: frozenset[str]) -> tuple[np.int32, Any, Any]:
+        """Return the arguments of a norm for its results: which are written, float32 and bfloat16."""
+        found = {array.dtype.name: array for array in (self.arrays[form, name] for form in forms)}
+        written = TO_FLOAT32 * ("float32" in found) + TO_BFLOAT16 * ("uint16" in found)
+        return (np.int32(written), found.get("float32", self.dummies[FLOAT32]),
+                found.get("uint16", self.dummies[OPERAND]))
 
 
 class Workspace:
-    """Arrays on the device for passes of up to `max_tokens` tokens: one for each result and form (`support.forms`)."""
+    """Arrays on the device for passes of up to `max_tokens` tokens: one for each result and form (`support.Step`)."""
 
-    def __init__(self, device: Device, program: Program, max_tokens: int, operands: np.dtype):
-        largest, buffers = largest_shape(max_tokens), buffers_of(program)
+    def __init__(self, device: Device, program: Program, max_tokens: int, operands: np.dtype,
+                 layouts: Mapping[str, Layout]):
+        largest = largest_shape(max_tokens)
         self._device = device
         self._integers = device.allocate((largest.size,), np.int32)
-        self._dummy = device.allocate((1, 1), np.uint16)
+        self._dummies = {FLOAT32: device.allocate((1, 8), np.float32), OPERAND: device.allocate((1, 8), np.uint16)}
         self._arrays: dict[tuple[str, str], Any] = {}
         dtypes, allocated = {FLOAT32: np.dtype(np.float32), OPERAND: operands}, dict[tuple[str, np.dtype], Any]()
-        for operation in program.operations:
-            names = writes(operation)
-            for form in forms(operation):
+        for step in steps_of(program):
+            names = writes(step.operation)
+            for form in step.forms:
                 key = names[0], dtypes[form]    # of one array, where all results of the operation lie side by side
                 if key not in allocated:
-                    columns = sum(buffers[name].width for name in names)
+                    columns = sum(layouts[name].columns for name in names)
                     allocated[key] = device.allocate((largest.tokens, columns), dtypes[form])
                 self._arrays[form, names[0]] = allocated[key]
-        self.result = self._arrays[FLOAT32, reads(program.operations[-1])[0]]
+        stored = layouts[reads(program.operations[-1])[0]]
+        rows = self._arrays[FLOAT32, reads(program.operations[-1])[0]]
+        self.result = rows if stored.columns == stored.width else device.allocate((largest.tokens, stored.width),
+                                                                                   np.float32)
         """float32 [N, D]: the token vectors of a finished pass."""
-        self._embedded = self._arrays[FLOAT32, writes(program.operations[0])[0]]    # `embeds` has its shape
+        self._embedded = largest.tokens, layouts[writes(program.operations[0])[0]].columns      # of `embeds`
 
     @cached_property
     def embeds(self) -> Any:
-        """Return float32 [N, D] for `inputs_embeds`, allocated at first use because few callers pass them."""
-        return self._device.allocate(self._embedded.shape, np.float32)
+        """Return float32 [N, P] for `inputs_embeds`, allocated at first use because few callers pass them."""
+        return self._device.allocate(self._embedded, np.float32)
 
     def take(self, shape: Shape, staging: np.ndarray) -> None:
         """Queue the copy of a pass's integers to the device."""
@@ -76,7 +84,7 @@ class Workspace:
         """Return the arrays for a pass of this shape."""
         n = shape.tokens
         return WorkspaceRows(*shape.views(self._integers), self.embeds[:n] if shape.embeds else None,
-                    {key: array[:n] for key, array in self._arrays.items()}, self._dummy)
+                    {key: array[:n] for key, array in self._arrays.items()}, self._dummies)
 
 
 class Slot:

@@ -5,7 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engine.backends.numba_cuda.kernels.attention import WIDTHS, attention_kernel, tiles
+from engine.backends.numba_cuda.kernels.attention import UNBOUNDED, WIDTHS, attention_kernel, tiles
+from engine.backends.reference.formulas import softmax
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from ...tools.cuda_emulator import launch
@@ -18,26 +19,27 @@ def problem(lengths, d, H, G, seed=0):
     return to_bfloat16(qkv), cu_seqlens
 
 
-def run(qkv, cu_seqlens, d, H, rows=64, scale=None, late=True):
+def run(qkv, cu_seqlens, d, H, rows=64, scale=None, late=True, window=(UNBOUNDED, UNBOUNDED), keys=None):
     """Return the kernel's output as float32 [N, H, d]."""
     out = np.full((len(qkv), H * d), 0x7FFF, np.uint16)
-    work = tiles(cu_seqlens, rows)
+    work = tiles(cu_seqlens, rows, keys)
     launch(attention_kernel(d, rows), (len(work), H), qkv, out, cu_seqlens, work, np.float32(scale or d**-0.5),
-           late=late)
+           *map(np.int32, window), late=late)
     return from_bfloat16(out).reshape(-1, H, d)
 
 
-def definition(qkv, cu_seqlens, d, H):
+def definition(qkv, cu_seqlens, d, H, window=(UNBOUNDED, UNBOUNDED), keys=None):
     """Compute the same in float64, sequence by sequence."""
     x = from_bfloat16(qkv).astype(np.float64).reshape(len(qkv), -1, d)
     G = (x.shape[1] - H) // 2
     result = np.zeros((len(x), H, d))
-    for begin, end in pairwise(cu_seqlens):
+    for number, (begin, end) in enumerate(pairwise(cu_seqlens)):
+        t, s = np.arange(end - begin)[:, None], np.arange(end - begin)
+        seen = (s >= t - window[0]) & (s <= t + window[1]) & (s < (end - begin if keys is None else keys[number]))
         for h in range(H):
             k, v = x[begin:end, H + h // (H // G)], x[begin:end, H + G + h // (H // G)]
-            scores = x[begin:end, h] @ k.T * d**-0.5
-            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            result[begin:end, h] = weights / weights.sum(axis=1, keepdims=True) @ v
+            scores = np.where(seen, x[begin:end, h] @ k.T * d**-0.5, -np.inf)
+            result[begin:end, h] = softmax(scores) @ v
     return result
 
 
@@ -53,6 +55,7 @@ def check(got, expected):
     (64, 128, [127], (2, 1)),           # two query heads on one key head
     (96, 64, [66], (4, 2)),
     (128, 128, [129], (1, 1)),
+    (256, 64, [40], (1, 1)),
 ], ids=str)
 def test_attention(d, rows, lengths, heads):
     qkv, cu_seqlens = problem(lengths, d, *heads)
@@ -73,6 +76,43 @@ def test_bits_depend_on_the_sequence_alone():
     np.testing.assert_array_equal(run(qkv, cu_seqlens, 64, 1, rows=128), together)
 
 
+BANDS = {
+    "causal": ((UNBOUNDED, 0), None),
+    "window": ((10, 10), None),
+    "narrow window": ((0, 0), None),
+    "causal window": ((70, 0), None),
+    "few keys": ((UNBOUNDED, UNBOUNDED), [66]),
+    "few keys and a window": ((5, 3), [66]),        # the last queries see no key
+}
+
+
+@pytest.mark.parametrize(("window", "keys"), BANDS.values(), ids=BANDS)
+def test_bands(window, keys):
+    """Both kinds of blocks have the same bits, although they visit other steps."""
+    keys = keys and np.array(keys)
+    qkv, cu_seqlens = problem([150], 32, 1, 1)
+    got = run(qkv, cu_seqlens, 32, 1, 64, window=window, keys=keys)
+    expected = definition(qkv, cu_seqlens, 32, 1, window, keys)
+    check(got, expected)
+    assert not got[~expected.any(axis=(1, 2))].any()
+    np.testing.assert_array_equal(run(qkv, cu_seqlens, 32, 1, 128, window=window, keys=keys), got)
+
+
+def test_steps_outside_of_the_band_are_not_visited():
+    """The first query of the second block sees one step of the three, so that NaN in the others does not reach it."""
+    qkv, cu_seqlens = problem([192], 32, 1, 1)
+    qkv[:64] = qkv[128:] = 0x7FFF
+    got = run(qkv, cu_seqlens, 32, 1, window=(0, 0))
+    assert np.isnan(got[:64]).all()
+    assert np.isfinite(got[64:128]).all()
+
+
+def test_nan_behind_the_keys_is_not_read():
+    qkv, cu_seqlens = problem([70], 32, 1, 1)
+    qkv[40:, 32:] = 0x7FFF
+    assert np.isfinite(run(qkv, cu_seqlens, 32, 1, keys=np.array([40]))).all()
+
+
 def test_nan_stays_in_its_sequence():
     qkv, cu_seqlens = problem([66, 30, 70], 32, 1, 1)
     qkv[70] = 0x7FFF
@@ -90,9 +130,12 @@ def test_large_scores_do_not_overflow():
 
 def test_tiles_cover_each_query_once():
     work = tiles(np.array([0, 64, 64, 129]), 64)
-    assert work.tolist() == [[0, 0], [2, 0], [2, 64]]
+    assert work.tolist() == [[0, 0, 64], [2, 0, 65], [2, 64, 65]]
+    assert tiles(np.array([0, 3, 5]), 64, np.array([2, 1])).tolist() == [[0, 0, 2], [1, 0, 1]]
 
 
 def test_widths_are_named():
-    with pytest.raises(ValueError, match=r"head width of \(32, 64, 96, 128\)"):
+    with pytest.raises(ValueError, match="got d=256, rows=128"):
+        attention_kernel(256)
+    with pytest.raises(ValueError, match=r"head width of \(32, 64, 96, 128, 256\)"):
         attention_kernel(48)

@@ -3,35 +3,31 @@
 import numpy as np
 import pytest
 
-from engine.backends.numba_cuda.kernels.attention import tiles
+from engine.backends.numba_cuda.kernels.attention import UNBOUNDED, tiles
 from engine.backends.numba_cuda.kernels.attention_hopper import KEYS, attention_kernel
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from ...tools import cuda_emulator
 from ...tools.hopper_emulator import tensor_map
+from .test_attention import definition
 
 NAN = 0x7FC0
 
 
-def run(qkv, lengths, H, G, d, rows, late=True, blocks=1):
+def run(qkv, lengths, H, G, d, rows, late=True, blocks=1, window=(UNBOUNDED, UNBOUNDED), keys=None):
     """Run the kernel; the work list ends with an entry that names an empty sequence, as a plan's may."""
     cu_seqlens = np.cumsum([0, *lengths, 0]).astype(np.int32)
-    work = np.concatenate([tiles(cu_seqlens, rows), np.array([[len(lengths), 0]], np.int32)])
+    work = tiles(cu_seqlens, rows, None if keys is None else np.array([*keys, 0]))
+    work = np.concatenate([work, np.array([[len(lengths), 0, 0]], np.int32)])
     out = np.full((len(qkv), H * d), NAN, np.uint16)
     kernel = attention_kernel(d, rows)
     cuda_emulator.launch(kernel, blocks, tensor_map(qkv, KEYS), out, cu_seqlens, work, np.int32(G), np.float32(d**-0.5),
-                   late=late)
+                         *map(np.int32, window), late=late)
     return out
 
 
-def exact(qkv, lengths, H, G, d):
-    parts = []
-    for part in np.split(from_bfloat16(qkv).astype(float).reshape(-1, H + 2 * G, d), np.cumsum(lengths)[:-1]):
-        q, k, v = part[:, :H], part[:, H:H + G].repeat(H // G, 1), part[:, H + G:].repeat(H // G, 1)
-        scores = np.einsum("thd,shd->hts", q, k) * d**-0.5
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        parts.append(np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), v))
-    return np.concatenate(parts).reshape(-1, H * d)
+def exact(qkv, lengths, H, G, d, window=(UNBOUNDED, UNBOUNDED), keys=None):
+    return definition(qkv, np.cumsum([0, *lengths]), d, H, window, keys).reshape(-1, H * d)
 
 
 def random_qkv(tokens, H, G, d):
@@ -49,6 +45,19 @@ def test_attention(lengths, H, G, d, rows, late, blocks):
     expected = exact(qkv, lengths, H, G, d)
     error = from_bfloat16(run(qkv, lengths, H, G, d, rows, late, blocks)) - expected
     assert np.linalg.norm(error) <= 3e-3 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(("window", "keys"), [
+    ((UNBOUNDED, 0), None), ((30, 30), None), ((UNBOUNDED, UNBOUNDED), [150]), ((4, 4), [150])], ids=str)
+def test_bands(window, keys):
+    """Blocks of 64 and of 128 queries have the same bits, although they visit other steps; others see no key."""
+    lengths, d = [270], 64
+    qkv = random_qkv(270, 1, 1, d)
+    expected = exact(qkv, lengths, 1, 1, d, window, keys)
+    got = run(qkv, lengths, 1, 1, d, 64, window=window, keys=keys)
+    assert np.linalg.norm(from_bfloat16(got) - expected) <= 3e-3 * np.linalg.norm(expected)
+    assert not from_bfloat16(got)[~expected.any(axis=1)].any()
+    np.testing.assert_array_equal(run(qkv, lengths, 1, 1, d, 128, window=window, keys=keys), got)
 
 
 def test_a_sequence_has_the_same_bits_alone_and_beside_nan():

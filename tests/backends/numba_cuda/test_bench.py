@@ -17,11 +17,13 @@ def small(group, *names):
 
 @pytest.mark.parametrize("check", [
     *small("mma linear", "linear 32x32 gelu"),
-    *small("mma attention", "attention d=128, tiles for 64 tokens"),
+    *small("mma attention", "attention d=256, tiles for 64 tokens"),
     *small("float32 linear", "linear residual"),
-    *small("rows", "layer_norm", "embedding", "pooling mean"),
+    *small("rows", "layer_norm", "rms_norm", "embedding", "heads, joint norm", "pooling mean"),
     *small("model", "model bfloat16"),
-    *small("wgmma linear", "linear 64x64 residual"),
+    *small("wgmma linear", "linear 64x64 residual", "linear 64x64 gate"),
+    *small("mma bits", "bits of linear 32x32 residual", "bits of linear 32x32 bias exchanged"),
+    *small("wgmma bits", "bits of linear 64x64 residual exchanged"),
 ], ids=lambda check: check.name)
 def test_the_kernels_hold(check):
     row = check.row(EmulatedDevice((9, 0)))

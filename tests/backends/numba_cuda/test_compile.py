@@ -8,28 +8,46 @@ import pytest
 
 from engine.backends.numba_cuda import kernels
 from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS
+from engine.backends.numba_cuda.toolchain import device_function, types
 
 from .gate import assembled, linked, tool
 
 pytestmark = pytest.mark.skipif(tool("ptxas") is None, reason="needs ptxas: make test-cuda")
 
 
+def shifted(score, b, h, q_index, kv_index, shifts):
+    return score + shifts[h] * abs(q_index - kv_index)
+
+
 VARIANTS = {
-    "attention": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)],
+    "attention": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)
+                            if rows == 64 or d <= k.WIDEST_OF_128_ROWS],
     "attention_hopper": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)],
-    "embedding": lambda k: [k.embedding_kernel(1024),
-                            k.embedding_kernel(100, words=False, norm=False, bfloat16=False)],
-    "float32": lambda k: [k.linear_kernel("gelu"), k.linear_kernel(residual=True), k.attention_kernel(20),
-                          k.attention_kernel(128)],
+    "copy": lambda k: [k.copy_kernel(bfloat16) for bfloat16 in (True, False)],
+    "embedding": lambda k: [k.embedding_kernel("layer", 32), k.embedding_kernel(None, 128),
+                            k.embedding_kernel("rms", 512)],
+    "float32": lambda k: [k.linear_kernel("gelu", gate=True), k.linear_kernel(residual=True), k.attention_kernel(32),
+                          k.attention_kernel(256)],
+    "heads": lambda k: [k.heads_kernel(norm, bfloat16) for norm in k.NORMS for bfloat16 in (True, False)],
     "linear": lambda k: [k.linear_kernel("gelu"), k.linear_kernel(residual=True),
                          *(k.linear_kernel(name, tile=k.SMALL) for name in ACTIVATIONS
                            if name not in ("identity", "gelu")),
-                         k.linear_kernel(residual=True, tile=k.SMALL)],
+                         k.linear_kernel(residual=True, tile=k.SMALL), k.linear_kernel(wide=True),
+                         *(k.linear_kernel("gelu", tile=tile, gate=True) for tile in (k.LARGE, k.SMALL))],
     "linear_hopper": lambda k: [k.linear_kernel("gelu"), k.linear_kernel(residual=True),
                                 k.linear_kernel("gelu", tile=k.ALTERNATE),
-                                k.linear_kernel(residual=True, tile=k.SMALL)],
-    "norm": lambda k: [k.layer_norm_kernel(1024), k.layer_norm_kernel(100, bfloat16=False)],
+                                k.linear_kernel(residual=True, tile=k.SMALL), k.linear_kernel(wide=True),
+                                *(k.linear_kernel("gelu", tile=tile, gate=True)
+                                  for tile in (k.LARGE, k.ALTERNATE, k.SMALL))],
+    "norm": lambda k: [k.norm_kernel(kind, threads) for kind in ("layer", "rms") for threads in k.THREADS],
+    "operations": lambda k: [k.unpadded_norm_kernel(), k.unpadded_norm_kernel(rms=True, biased=False),
+                             k.softmax_kernel(), k.activation_kernel("gelu", gated=True),
+                             k.rotation_kernel(interleaved=True), k.rotation_kernel(interleaved=False),
+                             k.column_maxima_kernel(), k.gather_kernel("float32"), k.gather_kernel("uint8"),
+                             k.widen_kernel(), k.round_kernel()],
     "pooling": lambda k: [k.pooling_kernel(mode) for mode in ("cls", "max", "weightedmean")],
+    "strided_attention": lambda k: [k.strided_attention_kernel(2), k.strided_attention_kernel(16),
+                                    k.strided_attention_kernel(4, device_function(shifted), (types.float32[::1],))],
 }
 """The variants of each module of kernels that are compiled: all of them, or the largest and the most unusual ones."""
 

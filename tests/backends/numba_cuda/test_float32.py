@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernels import float32
+from engine.backends.numba_cuda.kernels.attention import UNBOUNDED
+from engine.backends.numba_cuda.ptx.epilogue import interleave
 from engine.backends.reference import formulas as ops
 
 from ...tools.cuda_emulator import launch
@@ -32,15 +34,26 @@ def test_linear(N, M, K, activation, residual):
     assert (out[N] == 12345).all()
 
 
-@pytest.mark.parametrize(("d", "H", "G"), [(1, 1, 1), (20, 2, 1), (40, 1, 1)])
+def test_gate():
+    N, M, K = 3, 20, 33
+    x, gate, up, biases = normal(0, N, K), normal(1, M, K), normal(2, M, K), normal(3, 2, M)
+    out = np.full((N + 1, M), 12345, np.float32)
+    launch(float32.linear_kernel("silu", gate=True), float32.linear_grid(N, M), x, interleave(gate, up),
+           interleave(*biases), DUMMY, out[:N])
+    g, u = (ops.linear(*(a.astype(np.float64) for a in (x, w, b))) for w, b in ((gate, biases[0]), (up, biases[1])))
+    assert np.abs(out[:N] - ops.ACTIVATIONS["silu"](g) * u).max() <= 1e-4
+    assert (out[N] == 12345).all()
+
+
+@pytest.mark.parametrize(("d", "H", "G"), [(32, 2, 1), (64, 1, 1)])
 def test_attention(d, H, G):
     lengths = [1, 5, 3]
     cu_seqlens = np.array([0, 1, 6, 9, 9, 9], np.int32)
     qkv = normal(4, 10, (H + 2 * G) * d)
     out = np.full((10, H * d), 12345, np.float32)
-    tiles = np.array([(1, 0), (1, 4), (0, 0), (2, 0), (4, 0)], np.int32)
+    tiles = np.array([(1, 0, 5), (1, 4, 5), (0, 0, 1), (2, 0, 3), (4, 0, 0)], np.int32)
     launch(float32.attention_kernel(d), float32.attention_grid(len(tiles), H), qkv, out, cu_seqlens, tiles, H, G,
-           np.float32(1 / np.sqrt(d)))
+           np.float32(1 / np.sqrt(d)), UNBOUNDED, UNBOUNDED)
     q, k, v = np.split(qkv.astype(np.float64), [H * d, (H + G) * d], axis=1)
     for b in range(len(lengths)):
         rows = slice(*cu_seqlens[b:b + 2])
@@ -50,11 +63,24 @@ def test_attention(d, H, G):
     assert (out[9] == 12345).all()
 
 
+@pytest.mark.parametrize(("left", "right", "keys"), [(1, 0, 6), (UNBOUNDED, 1, 6), (1, 1, 3)])
+def test_band(left, right, keys):
+    qkv, out = normal(7, 6, 96), np.empty((6, 32), np.float32)
+    tiles = np.array([(0, 0, keys), (0, 4, keys)], np.int32)
+    launch(float32.attention_kernel(32), (2, 1), qkv, out, np.array([0, 6], np.int32), tiles, 1, 1, np.float32(0.2),
+           left, right)
+    q, k, v = np.split(qkv.astype(np.float64), 3, axis=1)
+    t, s = np.arange(6)[:, None], np.arange(6)
+    scores = np.where((s >= t - left) & (s <= t + right) & (s < keys), q @ k.T * 0.2, -np.inf)
+    assert np.abs(out - ops.softmax(scores) @ v).max() <= 1e-5
+
+
 def test_attention_of_large_scores():
     """The maximum is subtracted, because e^200 would overflow."""
-    qkv = np.stack([np.full(3, 20), np.array([-10, 10, 9.5]), normal(5, 3)], axis=1).astype(np.float32)
-    out = np.empty((3, 1), np.float32)
-    launch(float32.attention_kernel(1), (1, 1), qkv, out, np.array([0, 3], np.int32), np.zeros((1, 2), np.int32), 1, 1,
-           np.float32(1))
-    exact = ops.attention(*(qkv[None, :, i:i + 1].astype(np.float64) for i in range(3)))[0]
-    assert np.abs(out - exact).max() <= 1e-5
+    qkv = np.zeros((3, 3, 32), np.float32)
+    qkv[:, 0, 0], qkv[:, 1, 0], qkv[:, 2] = 20, (-10, 10, 9.5), normal(5, 3, 32)
+    out = np.empty((3, 32), np.float32)
+    launch(float32.attention_kernel(32), (1, 1), qkv.reshape(3, 96), out, np.array([0, 3], np.int32),
+           np.array([[0, 0, 3]], np.int32), 1, 1, np.float32(1), UNBOUNDED, UNBOUNDED)
+    q, k, v = qkv.astype(np.float64).swapaxes(0, 1)[:, None]
+    assert np.abs(out - ops.softmax(q @ k.transpose(0, 2, 1)) @ v).max() <= 1e-5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernels import linear, linear_hopper
-from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS
+from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS, interleave
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from ...tools import cuda_emulator
@@ -38,24 +38,30 @@ class Problem:
         self.bias = rng.standard_normal(M, np.float32)
         self.residual = rng.standard_normal((N, M), np.float32)
 
-    def exact(self, activation, residual):
+    def exact(self, activation, residual, gate=False):
         sums = from_bfloat16(self.x).astype(float) @ from_bfloat16(self.w).astype(float).T + self.bias
+        if gate:        # pairs of the gate, then of the other map
+            pairs = sums.reshape(len(sums), -1, 2, 2)
+            return (EXACT[activation](pairs[:, :, 0]) * pairs[:, :, 1]).reshape(len(sums), -1)
         return EXACT[activation](sums) + (self.residual if residual else 0)
 
-    def run(self, tile, activation="identity", residual=False, late=True, grid=1):
+    def run(self, tile, activation="identity", residual=False, late=True, grid=1, **options):
         (N, K), M = self.x.shape, len(self.w)
         # The sum overwrites the residual, as in an encoder. Without a residual, elements that are not written stay NaN.
-        out = self.residual.copy() if residual else np.full((N, M), 0x7FFF, np.uint16)
+        out = np.full((N, M // 2 if options.get("gate") else M), 0x7FFF, np.uint16)
+        if options.get("wide"):
+            out = np.full((N, M), np.nan, np.float32)
+        out = self.residual.copy() if residual else out
         addend = out if residual else np.zeros((1, 1), np.float32)
         if isinstance(tile, linear.Tile):
-            kernel = linear.linear_kernel(activation, residual, tile)
+            kernel = linear.linear_kernel(activation, residual, tile, **options)
             grid = -(-M // tile.columns), -(-N // tile.rows)
             cuda_emulator.launch(kernel, grid, self.x, self.w, self.bias, addend, out, late=late)
         else:
-            kernel = linear_hopper.linear_kernel(activation, residual, tile)
+            kernel = linear_hopper.linear_kernel(activation, residual, tile, **options)
             maps = tensor_map(self.x, tile.rows), tensor_map(linear_hopper.lay_out(self.w), tile.columns)
             cuda_emulator.launch(kernel, grid, *maps, self.bias, addend, out, np.int32(K), late=late)
-        return out if residual else from_bfloat16(out)
+        return out if out.dtype == np.float32 else from_bfloat16(out)
 
 
 def assert_close(out, exact, rounding):
@@ -98,8 +104,9 @@ def test_hopper_with_an_activation_and_a_short_depth(way):
     assert_close(problem.run(HOPPER[way], "gelu"), problem.exact("gelu", False), BFLOAT16)
 
 
-@pytest.mark.parametrize("tiles", [(linear.SMALL, linear.LARGE), tuple(HOPPER.values())], ids=["mma", "wgmma"])
-def test_a_token_alone_has_the_bits_it_has_among_others(tiles):
+def test_a_token_alone_has_the_bits_it_has_among_others():
+    """So it has with every tile, and the products of a warp add as those of a warpgroup do."""
+    tiles = linear.SMALL, linear.LARGE, *HOPPER.values()
     problem = Problem(70, 40, 136)
     together = [problem.run(tile, residual=True) for tile in tiles]
     problem.x, problem.residual = problem.x[67:68].copy(), problem.residual[67:68].copy()
@@ -126,6 +133,25 @@ def test_gelu_keeps_its_bounds():
     assert np.max(error[near] / np.abs(EXACT["gelu"](x[near].astype(float)))) <= 6e-6
 
 
-def test_a_residual_follows_no_activation():
+@pytest.mark.parametrize("tile", [linear.SMALL, linear.LARGE, *HOPPER.values()], ids=str)
+def test_a_gate(tile):
+    problem = Problem(9, 48, 40)
+    assert_close(problem.run(tile, "silu", gate=True), problem.exact("silu", False, gate=True), BFLOAT16)
+
+
+@pytest.mark.parametrize("tile", [linear.SMALL, HOPPER["alternate"]], ids=str)
+def test_a_result_in_float32(tile):
+    problem = Problem(9, 40, 40)
+    assert_close(problem.run(tile, wide=True), problem.exact("identity", False), 1e-6)
+
+
+def test_rows_of_a_gate_take_turns():
+    assert interleave(np.arange(4), np.arange(10, 14)).tolist() == [0, 1, 10, 11, 2, 3, 12, 13]
+    assert interleave(np.zeros((4, 3)), np.ones((4, 3)))[:, 0].tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def test_what_excludes_what():
     with pytest.raises(ValueError, match="got activation 'gelu'"):
         linear.linear_kernel("gelu", residual=True)
+    with pytest.raises(ValueError, match="a gate is bfloat16"):
+        linear.linear_kernel("gelu", gate=True, wide=True)

@@ -1,17 +1,17 @@
 """Compute flash attention on packed tokens with mma.sync (sm_80 and later): softmax(scale q k^T) v.
 
 After FlashAttention-2 (Dao, 2023, arXiv:2307.08691): a block of four warps handles 64 or 128 queries of one head, 16 or
-32 per warp, and iterates over the keys 64 at a time. Scores, weights, running maxima and totals stay in registers.
-Shared memory holds the queries, and two buffers each for keys and values: (rows + 256) * 2d bytes, which is 48 KB at d
-= 64 for 128 rows, and 96 KB at d = 128. The next keys are copied while scores are computed, and the next values while
-the present ones are multiplied. With 32 queries per warp, each fragment of keys and values is used twice. With 16, for
-short sequences and small grids, reading fragments takes as long as multiplying them. Both give the same bits: a query's
-sums depend on its sequence alone.
+32 per warp, and iterates over the keys 64 at a time, or 32 for heads of 256 columns. Scores, weights, running maxima
+and totals stay in registers. Shared memory holds the queries, and two buffers each for keys and values: (rows + 256) *
+2d bytes, which is 48 KB at d = 64 for 128 rows, and 96 KB at d = 128. The next keys are copied while scores are
+computed, and the next values while the present ones are multiplied. With 32 queries per warp, each fragment of keys and
+values is used twice. With 16, for short sequences and small grids, reading fragments takes as long as multiplying them.
+Both give the same bits: a query's sums depend on its sequence alone.
 
-| registers on sm_80 | d = 32 | d = 64 | d = 96 | d = 128 |
-|---|---|---|---|---|
-| 64 rows | 109 | 140 | 159 | 176 |
-| 128 rows | 160 | 216 | 248 | 255 |
+| registers on sm_80 | d = 32 | d = 64 | d = 96 | d = 128 | d = 256 |
+|---|---|---|---|---|---|
+| 64 rows | 114 | 154 | 172 | 192 | 248 |
+| 128 rows | 176 | 232 | 255 | 255 | no |
 
 Limit: instruction issue and exponentials, 370 instructions of a warp for 64 products at d = 64 and 16 queries. On an
 H200, whose wgmma they do not use, they are about as fast as FlashAttention-2 (`docs/gpu.md`). No GPU that lacks wgmma
@@ -20,6 +20,7 @@ has run them yet.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,20 +34,28 @@ from ..ptx.warp import pack_bf16, reciprocal, shuffle_xor
 from ..toolchain import cuda, device_function, types
 
 THREADS = 128
-WIDTHS = (32, 64, 96, 128)
+WIDTHS = (32, 64, 96, 128, 256)
 """The supported head widths."""
+WIDEST_OF_128_ROWS = 128
+"""The widest heads whose sums fit the registers with 128 queries per block."""
 
 
-def tiles(cu_seqlens: np.ndarray, rows: int) -> np.ndarray:
-    """Return the work list of a batch: int32 [n, 2].
+UNBOUNDED = 2**29
+"""Stands for a side of a window that hides no key."""
 
-    An entry is a sequence and the first of up to `rows` of its queries. cu_seqlens: [B+1], the start of each sequence,
-    and the end of the last.
+
+def tiles(cu_seqlens: np.ndarray, rows: int, keys: np.ndarray | None = None) -> np.ndarray:
+    """Return the work list of a batch: int32 [n, 3].
+
+    An entry is a sequence, the first of up to `rows` of its queries, and the sequence's number of keys. cu_seqlens:
+    [B+1], the start of each sequence, and the end of the last. keys: [B]; by default all tokens are keys.
     """
     lengths = np.diff(cu_seqlens)
+    keys = lengths if keys is None else keys
     counts = -(-lengths // rows)        # entries of each sequence; within: the number of each entry in its sequence
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.stack([np.repeat(np.arange(len(lengths)), counts), within * rows], axis=1).astype(np.int32)
+    sequences = np.repeat(np.arange(len(lengths)), counts)
+    return np.stack([sequences, within * rows, keys[sequences]], axis=1).astype(np.int32)
 
 
 def attention_kernel(d: int, rows: int = 128) -> Kernel:
@@ -57,28 +66,36 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     - out: u16 [N, H d], bfloat16
     - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
     - scale: f32 > 0
+    - left, right: i32, how many keys a query sees before and after its own; at most UNBOUNDED
+
+    Query t sees the keys s of its sequence with t - left <= s <= t + right that are below the number of keys. A query
+    that sees no key gets zeros. Steps begin at multiples of `keys`, and steps outside of the band of all queries of the
+    block are left out.
     """
-    if d not in WIDTHS or rows not in (64, 128):
+    if d not in WIDTHS or rows not in (64, 128) or (rows == 128 and d > WIDEST_OF_128_ROWS):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
-    m_tiles, pitch, keys = rows // 64, 2 * d, 64        # tiles of 16 queries of a warp; bytes of a row; keys of a step
+    # Tiles of 16 queries of a warp; bytes of a row; keys of a step: 64, or 32 so that d = 256 fits 96 KB.
+    m_tiles, pitch, keys = rows // 64, 2 * d, 64 if d <= 128 else 32
     scores_shape, weights_shape = (m_tiles, keys // 8, 4), (m_tiles, keys // 16, 4)
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
     lanes, step, fetch = _fetch(d)
     places = _places(rows, keys, pitch)
     all_but_the_latest_landed = copy_wait[1]        # waits until 1 group of copies at most is unfinished
     scores_of = warp_product(rows=16 * m_tiles, columns=keys, depth=d, pitch=pitch, a_pitch=pitch, start=True)
-    mask_scores = _mask_scores(m_tiles, keys)
+    mask_scores = band(m_tiles, keys)
     weights_of = soften(m_tiles, keys, d)
     add_values = warp_product(rows=16 * m_tiles, columns=d, depth=keys, pitch=pitch, transposed=True)
     clear, store = _clear(m_tiles, d), _store(m_tiles, d)
 
-    def body(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, scale: Any) -> None:
+    def body(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, scale: Any, left: Any, right: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         heads, head = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.y)
         key_heads = types.int32((qkv.shape[1] // d - heads) // 2)
         begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]   # first token, first query
-        length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)
-        key = types.int32(0)        # the first key of the present step
+        length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)     # number of queries
+        limit = tiles[cuda.blockIdx.x, 2]       # number of keys
+        key = types.int32(max(0, top - left) // keys * keys)        # the first key of the present step
+        stop = types.int32(min(limit, top + rows + right))          # no query of this block sees it
 
         # This thread copies 16 bytes of a row, and of every row that is a multiple of `step` rows further on.
         row, piece = types.int32(thread // lanes), types.uint32(thread % lanes)
@@ -89,7 +106,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         stride = qkv.shape[1] * 2       # bytes of a token
         q_source = address(qkv) + (types.int64(begin) + row) * stride + types.int64(piece * 16)
         k_source = q_source + key * stride + (heads + head // (heads // key_heads)) * pitch
-        room, jump = types.int32(length - key - row), step * stride     # room: rows from this thread's to the end
+        room, jump = types.int32(limit - key - row), step * stride      # room: rows from this thread's to the end
         fetch(q_copy, q_source + top * stride + head * pitch, jump, rows, types.int32(length - top - row))
         fetch(k_copy, k_source, jump, keys, room)
         copy_commit()
@@ -105,23 +122,27 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         begins, counts = cuda.local.array(lines_shape, types.uint32), cuda.local.array(lines_shape, types.uint32)
         clear(sums, maxima, totals)
         q_row, k_row, v_row, low_chunk, key_chunk = places(shared, thread, lane)
-        query = types.int32(top + thread // 32 * (rows // 4) + lane // 4)
+        warp_query = types.int32(top + thread // 32 * (rows // 4))      # the warp's first
+        query = types.int32(warp_query + lane // 4)
+        # Of the warp's queries, all see the keys from `from_here` to `to_here` - 1, and some do not see others.
+        from_here = types.int32(warp_query + rows // 4 - 1 - left)
+        to_here = types.int32(min(limit, warp_query + right + 1))
         factor = scale * types.float32(LOG2_E)
         buffer = types.uint32(0)        # offset of the buffer of this step's keys, and of its values: 0 or keys * pitch
-        while key < length:
+        while key < stop:
             next_key, next_buffer = types.int32(key + keys), types.uint32(keys * pitch - buffer)
             room = types.int32(room - keys)
             k_source += keys * stride
-            if next_key < length:
+            if next_key < stop:
                 fetch(types.uint32(k_copy + next_buffer), k_source, jump, keys, room)
             copy_commit()
             scores_of(scores, q_row, low_chunk, types.uint32(k_row + buffer), key_chunk)
-            if next_key > length:
-                mask_scores(scores, begins, counts, types.int32(key + lane % 4 * 2), length)
+            if next_key > to_here or key < from_here:
+                mask_scores(scores, begins, counts, types.int32(key + lane % 4 * 2), query, limit, left, right)
             weights_of(scores, weights, sums, maxima, totals, factor)
             all_but_the_latest_landed()
             cuda.syncthreads()
-            if next_key < length:
+            if next_key < stop:
                 fetch(types.uint32(v_copy + next_buffer), k_source + key_heads * pitch, jump, keys, room)
             copy_commit()
             add_values(sums, weights, low_chunk, types.uint32(v_row + buffer), low_chunk)
@@ -134,7 +155,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
 
     matrix = u16[:, ::1]
     return Kernel(f"attention d={d} rows={rows}", body, threads=THREADS,
-                  signature=(matrix, matrix, i32[::1], i32[:, ::1], f32),
+                  signature=(matrix, matrix, i32[::1], i32[:, ::1], f32, i32, i32),
                   shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
                   blocks_per_sm=3 if rows == 64 and d <= 64 else 2,
                   instructions={"HMMA": m_tiles * keys * d // 64})
@@ -193,16 +214,22 @@ def _clear(m_tiles: int, d: int) -> Any:
     return clear
 
 
-def _mask_scores(m_tiles: int, keys: int) -> Any:
-    """Make a device function that hides the scores of keys from `length` on; key: the lane's first key."""
+def band(m_tiles: int, keys: int) -> Any:
+    """Make a device function that hides the scores of keys outside the band.
+
+    key, query: the lane's first key and first query; limit: number of keys
+    """
     hide_keys = hide(m_tiles, keys)
 
     @device_function
-    def mask_scores(scores: Any, begins: Any, counts: Any, key: Any, length: Any) -> None:
+    def mask_scores(scores: Any, begins: Any, counts: Any, key: Any, query: Any, limit: Any, left: Any, right: Any
+                    ) -> None:
         for m in range(m_tiles):
             for h in range(2):
-                begins[m, h] = types.uint32(key)        # counted from key 0, the first seen one
-                counts[m, h] = types.uint32(length)
+                line = types.int32(query + 16 * m + 8 * h)
+                first = types.int32(max(0, line - left))
+                begins[m, h] = types.uint32(key - first)
+                counts[m, h] = types.uint32(max(0, min(limit, line + right + 1) - first))
         hide_keys(scores, begins, counts)
 
     return mask_scores
@@ -228,3 +255,9 @@ def _store(m_tiles: int, d: int) -> Any:
                                      pack_bf16(sums[m, j, 2 * h] * scale, sums[m, j, 2 * h + 1] * scale))
 
     return store
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every head width and tile."""
+    yield from (attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128)
+                if rows == 64 or d <= WIDEST_OF_128_ROWS)

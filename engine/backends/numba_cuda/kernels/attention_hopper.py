@@ -10,16 +10,17 @@ scores before the product of the present weights and values, and computes the so
 cores work on that product. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`). The order of
 a query's sums depends on its sequence alone.
 
-TMA also copies rows that follow the sequence. Their keys are hidden, and their values are overwritten with zeros,
-because NaN among them would spoil the result.
+TMA also copies rows that follow the keys of the sequence. Their keys are hidden, and their values are overwritten with
+zeros, because NaN among them would spoil the result.
 
     d      shared    registers (ptxas 13.0) with 64 queries, with 128
-    64     192 KB    190, 168 (232 for consumers)
-    128    192 KB    210, 168 (232 for consumers)
+    64     192 KB    192, 168 (232 for consumers)
+    128    192 KB    224, 168 (232 for consumers)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -45,9 +46,10 @@ from ..ptx.hopper import (
     wgmma_wait,
 )
 from ..ptx.inline import PtxWriter, Registers, Statement, f32, i32, i64, straight, u16, u32
-from ..ptx.softmax import LOG2_E, hide, pack, weigh
-from ..ptx.warp import ADD, MULTIPLY, PACK, RECIPROCAL, SELECT, SHUFFLE_BITS, SHUFFLE_XOR
+from ..ptx.softmax import LOG2_E, pack, weigh
+from ..ptx.warp import ADD, MAXIMUM, MULTIPLY, PACK, RECIPROCAL, SELECT, SHUFFLE_BITS, SHUFFLE_XOR
 from ..toolchain import cuda, device_function, types
+from .attention import band
 
 WIDTHS = (64, 128)
 """The supported head widths: rows of whole 128-byte lines."""
@@ -59,6 +61,7 @@ STAGES = {64: 4, 128: 2}
 """Number of slots for keys, for values and for queries, by head width."""
 KEY, VALUE, QUERY = 0, 1, 2
 """The rings of slots, in the order of their memory and of their barriers."""
+_TINY = 2.0**-100   # takes the place of a total of 0, so that a query that sees no key gets zeros; others exceed 0.9
 CHUNK = 8
 """Number of tiles whose heads are computed together: neighbours in memory, and queries that share keys."""
 
@@ -81,18 +84,20 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         of an empty sequence
     - key_heads: i32, G; query head h reads key head h // (H/G)
     - scale: f32 > 0
+    - left, right: i32, the window, as in `attention.attention_kernel`
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
     panels, consumers, slots = d // 64, rows // 64, 3 * STAGES[d]
     shared = slots * panels * PANEL
     make_barriers = ring_barriers(slots=slots, consumers=consumers, others=0)
-    item, produce, consume, store = _item(), _producer(d), _consumer(d), _store(d)
+    item, span, produce, consume, store = _item(), _span(rows), _producer(d, rows), _consumer(d), _store(d)
     # Registers of a thread: 40 + 2 * 232 for three warpgroups are the 3 * 168 that the launch gives them.
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
     sums_shape = (1, d // 8, 4)     # of a lane: two rows of its warp's 16, two columns of each 8 (ptx/softmax.py)
 
-    def body(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any) -> None:
+    def body(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any, left: Any, right: Any
+             ) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         heads = types.int32(out.shape[1] // d)
         items = types.int32(tiles.shape[0] * heads)
@@ -104,7 +109,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
                 shrink()
             if thread == 0:
                 fence_tensor_map(address(qkv_map))
-                produce(qkv_map, cu_seqlens, tiles, number, items, heads, key_heads, bars)
+                produce(qkv_map, cu_seqlens, tiles, number, items, heads, key_heads, left, right, bars)
         else:
             if consumers > 1:
                 grow()
@@ -113,30 +118,32 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
             sums = cuda.local.array(sums_shape, types.float32)
             totals = cuda.local.array((1, 2), types.float32)
             turn, made = types.uint32(0), types.uint32(0)
-            begin, top, length, head = item(number, items, cu_seqlens, tiles, heads)
+            begin, top, length, keys, head = item(number, items, cu_seqlens, tiles, heads)
             while number < items:
                 number = types.int32(number + cuda.gridDim.x)
-                then_begin, then_top, then_length, then_head = item(number, items, cu_seqlens, tiles, heads)
+                then_begin, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles, heads)
                 if length > 0:
-                    consume(sums, totals, own_row, length, scale * types.float32(LOG2_E), turn, made, bars, thread,
-                            lane)
+                    first, steps = span(top, keys, left, right)
+                    consume(sums, totals, own_row, first, steps, keys, types.int32(top + own_query), left, right,
+                            scale * types.float32(LOG2_E), turn, made, bars, thread, lane)
                     query, pitch = types.int32(top + own_query), types.int64(heads * d * 2)
                     target = address(out) + (types.int64(begin + query) * heads + head) * (2 * d) + lane % 4 * 16
                     store(sums, totals, target, target + 8 * pitch, length - query, lane % 2, lane % 4 // 2)
-                    turn = types.uint32(turn + (length + KEYS - 1) // KEYS)
+                    turn = types.uint32(turn + steps)
                     made = types.uint32(made + 1)
-                begin, top, length, head = then_begin, then_top, then_length, then_head
+                begin, top, length, keys, head = then_begin, then_top, then_length, then_keys, then_head
 
     return Kernel(f"attention wgmma d={d} rows={rows}", body, threads=128 * (1 + consumers),
-                  signature=(types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32),
+                  signature=(types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32, i32, i32),
                   shared=shared + 16 * slots, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
                   instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})    # in the loop, and outside for one step
 
 
 def _item() -> Any:
-    """Make a device function (number, items, cu_seqlens, tiles, heads) -> the item's (begin, top, length, head).
+    """Make a device function (number, items, cu_seqlens, tiles, heads) -> the item's (begin, top, length, keys, head).
 
-    begin, length: the first token and the number of tokens of the sequence; top: the item's first query in it. Blocks
+    begin, length, keys: the first token, the number of tokens and the number of keys of the sequence; top: the item's
+    first query in it. Blocks
     that run at the same time have items of few tiles and of neighbouring heads. The number of an item beyond the last
     is that of the last, because the producer and the consumers look up an item before they work on the one before it:
     what they read takes long.
@@ -152,9 +159,26 @@ def _item() -> Any:
         entry = types.int32(first + within % size)
         sequence = tiles[entry, 0]
         begin = cu_seqlens[sequence]
-        return begin, tiles[entry, 1], types.int32(cu_seqlens[sequence + 1] - begin), types.int32(within // size)
+        length = types.int32(cu_seqlens[sequence + 1] - begin)
+        return begin, tiles[entry, 1], length, tiles[entry, 2], types.int32(within // size)
 
     return item
+
+
+def _span(rows: int) -> Any:
+    """Make a device function (top, keys, left, right) -> the first step and the number of steps of an item.
+
+    Steps begin at multiples of KEYS; those outside of the band of all queries of the item are left out. There is at
+    least one, of which no query may see a key.
+    """
+
+    @device_function
+    def span(top: Any, keys: Any, left: Any, right: Any) -> Any:
+        first = types.int32(min(max(0, top - left), keys - 1) // KEYS)
+        behind = types.int32((min(keys, top + rows + right) + KEYS - 1) // KEYS)
+        return first, types.int32(max(1, behind - first))
+
+    return span
 
 
 def _ring(d: int) -> tuple[Any, Any, Any]:
@@ -180,10 +204,10 @@ def _ring(d: int) -> tuple[Any, Any, Any]:
     return place, wait_full, release
 
 
-def _producer(d: int) -> Any:
+def _producer(d: int, rows: int) -> Any:
     """Make a device function for one thread that requests the queries, keys and values of a block's items."""
     stages, panels = STAGES[d], d // 64
-    item, (place, _, _) = _item(), _ring(d)
+    item, span, (place, _, _) = _item(), _span(rows), _ring(d)
 
     @device_function
     def request(qkv_map: Any, ring: Any, number: Any, column: Any, row: Any, bars: Any) -> None:
@@ -196,22 +220,23 @@ def _producer(d: int) -> Any:
 
     @device_function
     def produce(qkv_map: Any, cu_seqlens: Any, tiles: Any, number: Any, items: Any, heads: Any, key_heads: Any,
-                bars: Any) -> None:
+                left: Any, right: Any, bars: Any) -> None:
         turn, made = types.uint32(0), types.uint32(0)
-        begin, top, length, head = item(number, items, cu_seqlens, tiles, heads)
+        begin, top, length, keys, head = item(number, items, cu_seqlens, tiles, heads)
         while number < items:
             number = types.int32(number + cuda.gridDim.x)
-            then_begin, then_top, then_length, then_head = item(number, items, cu_seqlens, tiles, heads)
+            then_begin, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles, heads)
             if length > 0:
+                first, steps = span(top, keys, left, right)
                 key_column = types.int32((heads + head // (heads // key_heads)) * d)
                 request(qkv_map, QUERY, made, types.int32(head * d), types.int32(begin + top), bars)
-                for step in range((length + KEYS - 1) // KEYS):
+                for step in range(first, first + steps):
                     row = types.int32(begin + step * KEYS)
                     request(qkv_map, KEY, turn, key_column, row, bars)
                     request(qkv_map, VALUE, turn, types.int32(key_column + key_heads * d), row, bars)
                     turn = types.uint32(turn + 1)
                 made = types.uint32(made + 1)
-            begin, top, length, head = then_begin, then_top, then_length, then_head
+            begin, top, length, keys, head = then_begin, then_top, then_length, then_keys, then_head
 
     return produce
 
@@ -219,28 +244,28 @@ def _producer(d: int) -> Any:
 def _consumer(d: int) -> Any:
     """Make a device function for a warpgroup that computes each lane's sums and totals of an item.
 
-    The sums are not divided by the totals yet, and the totals are not summed over lanes yet. turn, made: the numbers of
-    steps and of items before this item
+    The sums are not divided by the totals yet, and the totals are not summed over lanes yet. first, steps: the item's
+    span of steps; limit: number of keys; query: the lane's first query; turn, made: the numbers of steps and of items
+    before this item
     """
     (place, wait_full, release), (start_scores, start_sums) = _ring(d), _products(d)
     wait_for_scores, wait_for_older = wgmma_wait(KEYS // 2, pending=0), wgmma_wait(KEYS // 2, pending=1)
     wait_for_sums, clear_rest = wgmma_wait(d // 2, pending=0), _clear_rest(d)
     m_tiles = 1         # a warp has 16 of the 64 queries
-    hide_keys, weigh_scores, pack_weights = hide(m_tiles, KEYS), weigh(m_tiles, KEYS), pack(m_tiles, KEYS, d)
+    mask_scores, weigh_scores, pack_weights = band(m_tiles, KEYS), weigh(m_tiles, KEYS), pack(m_tiles, KEYS, d)
     scores_shape, weights_shape = (1, KEYS // 8, 4), (1, KEYS // 16, 4)
 
     @device_function
-    def soften(scores: Any, maxima: Any, totals: Any, shrinks: Any, begins: Any, counts: Any, room: Any, factor: Any,
-               lane: Any) -> None:
-        if room < KEYS:         # the keys from `room` on are of the next sequence
-            for h in range(2):
-                begins[0, h], counts[0, h] = types.uint32(lane % 4 * 2), types.uint32(room)
-            hide_keys(scores, begins, counts)
+    def soften(scores: Any, maxima: Any, totals: Any, shrinks: Any, begins: Any, counts: Any, key: Any, query: Any,
+               limit: Any, left: Any, right: Any, factor: Any, lane: Any) -> None:
+        warp_query = types.int32(query - lane // 4)
+        if key + KEYS > min(limit, warp_query + right + 1) or key < warp_query + 15 - left:
+            mask_scores(scores, begins, counts, types.int32(key + lane % 4 * 2), query, limit, left, right)
         weigh_scores(scores, maxima, totals, shrinks, factor)
 
     @device_function
-    def consume(sums: Any, totals: Any, own_row: Any, length: Any, factor: Any, turn: Any, made: Any, bars: Any,
-                thread: Any, lane: Any) -> None:
+    def consume(sums: Any, totals: Any, own_row: Any, first: Any, steps: Any, limit: Any, query: Any, left: Any,
+                right: Any, factor: Any, turn: Any, made: Any, bars: Any, thread: Any, lane: Any) -> None:
         scores = cuda.local.array(scores_shape, types.float32)
         weights = cuda.local.array(weights_shape, types.uint32)
         maxima, shrinks = cuda.local.array((1, 2), types.float32), cuda.local.array((1, 2), types.float32)
@@ -250,14 +275,14 @@ def _consumer(d: int) -> Any:
                 sums[0, j, e] = types.float32(0)
         for h in range(2):
             maxima[0, h], totals[0, h] = types.float32(-np.inf), types.float32(0)
-        elected, steps = thread % 128 == 0, types.int32((length + KEYS - 1) // KEYS)    # elected: one of the warpgroup
+        elected, key = thread % 128 == 0, types.int32(first * KEYS)     # elected: one of the warpgroup
         wait_full(QUERY, made, bars)
         queries = types.int64((place(QUERY, made) + own_row * 128) // 16) | BY_ROWS
         start_scores(scores, queries, turn, bars)
         wait_for_scores(scores)
         if elected:
             release(KEY, turn, bars)
-        soften(scores, maxima, totals, shrinks, begins, counts, length, factor, lane)
+        soften(scores, maxima, totals, shrinks, begins, counts, key, query, limit, left, right, factor, lane)
         pack_weights(scores, weights, sums, shrinks)
         wait_full(VALUE, turn, bars)
         for step in range(1, steps):
@@ -267,7 +292,8 @@ def _consumer(d: int) -> Any:
             wait_for_older(scores)
             if elected:
                 release(KEY, number, bars)
-            soften(scores, maxima, totals, shrinks, begins, counts, types.int32(length - step * KEYS), factor, lane)
+            key = types.int32(key + KEYS)
+            soften(scores, maxima, totals, shrinks, begins, counts, key, query, limit, left, right, factor, lane)
             wait_full(VALUE, number, bars)      # its loop also keeps ptxas from moving the next wait before `soften`
             wait_for_sums(sums)
             if elected:
@@ -276,7 +302,7 @@ def _consumer(d: int) -> Any:
         if elected:
             release(QUERY, made, bars)
         last = types.uint32(turn + steps - 1)
-        clear_rest(last, types.int32(length - (steps - 1) * KEYS), thread)
+        clear_rest(last, types.int32(limit - key), thread)
         start_sums(sums, weights, last)
         wait_for_sums(sums)
         if elected:
@@ -369,7 +395,7 @@ def _store(d: int) -> Any:
             total = totals[h]
             for distance in (1, 2):
                 (total,) = writer(ADD, total, *writer(SHUFFLE_XOR, total, writer.constant(i32, distance)))
-            (share,) = writer(RECIPROCAL, total)
+            (share,) = writer(RECIPROCAL, *writer(MAXIMUM, total, writer.constant(f32, _TINY)))
             for j in range(0, d // 8, 4):       # 32 columns, of which the lane has a pair of each 8
                 values = []
                 for i in range(4 * j + 2 * h, 4 * j + 16, 4):       # row h in each of four tiles of 8 columns
@@ -380,3 +406,8 @@ def _store(d: int) -> Any:
                 writer(_write_quad(16 * j, 8 * h), next_target if h else target, left, *values)
 
     return straight(body, Registers(d // 2), Registers(2), i64, i64, i32, u32, u32)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every head width and tile."""
+    yield from (attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128))

@@ -10,7 +10,7 @@ Activations have the formulas of `backends/reference/formulas.py`, with libdevic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -66,38 +66,53 @@ ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
 """The device function of each of `engine.model.config.ACTIVATIONS`; None leaves a number unchanged."""
 
 
-def linear_kernel(activation: str | None = None, residual: bool = False) -> Kernel:
-    """Make the kernel activation(x W^T + bias) + residual.
+def linear_kernel(activation: str | None = None, residual: bool = False, gate: bool = False) -> Kernel:
+    """Make the kernel activation(x W^T + bias) + residual, or activation(x G^T + g) (x W^T + bias) with a gate.
 
     Arguments: (x f32 [N,K], w f32 [M,K], bias f32 [M], residual f32 [N,M], out f32 [N,M]). residual: whether the
-    residual is added; if False, the argument is a dummy. The grid is `linear_grid`.
+    residual is added; if False, the argument is a dummy. gate: whether w and bias have the rows of the gate and of the
+    other map in turns (`ptx.epilogue.interleave`), [2M,K] and [2M]. The grid is `linear_grid`.
     """
     activate = ACTIVATIONS[activation]
+    maps = 2 if gate else 1
+
+    @device_function
+    def channel(column: Any, number: Any) -> Any:
+        """Return the row of w that belongs to a column of the result, of map `number`."""
+        return column // 2 * 4 + column % 2 + 2 * number if gate else column
 
     def linear(x: Any, w: Any, bias: Any, addend: Any, out: Any) -> None:
         down, across = cuda.threadIdx.x // TILE, cuda.threadIdx.x % TILE
         row, column = cuda.blockIdx.y * TILE + down, cuda.blockIdx.x * TILE + across
         K = x.shape[1]
         rows = cuda.shared.array((TILE, TILE), np.float32)
-        columns = cuda.shared.array((TILE, _PITCH), np.float32)
-        w_row = cuda.blockIdx.x * TILE + down       # the row of w that this thread loads from
-        total = _ZERO
+        columns = cuda.shared.array((maps, TILE, _PITCH), np.float32)
+        loaded = cuda.blockIdx.x * TILE + down      # the column of the result whose weights this thread loads
+        totals = cuda.local.array(maps, np.float32)
+        for number in range(maps):
+            totals[number] = _ZERO
         for depth in range(0, K, TILE):
             inside = depth + across < K
             rows[down, across] = x[row, depth + across] if inside and row < x.shape[0] else _ZERO
-            columns[down, across] = w[w_row, depth + across] if inside and w_row < w.shape[0] else _ZERO
+            for number in range(maps):
+                there = inside and loaded < out.shape[1]
+                columns[number, down, across] = w[channel(loaded, number), depth + across] if there else _ZERO
             cuda.syncthreads()
-            for k in range(TILE):
-                total += rows[down, k] * columns[across, k]
+            for number in range(maps):
+                for k in range(TILE):
+                    totals[number] += rows[down, k] * columns[number, across, k]
             cuda.syncthreads()
-        if row < x.shape[0] and column < w.shape[0]:
-            value = activate(total + bias[column])
+        if row < x.shape[0] and column < out.shape[1]:
+            value = activate(totals[0] + bias[channel(column, 0)])
+            if gate:
+                value *= totals[1] + bias[channel(column, 1)]
             if residual:
                 value += addend[row, column]
             out[row, column] = value
 
     f32 = types.float32[:, ::1]
-    name = f"float32 linear{f' {activation}' if activation else ''}{' residual' if residual else ''}"
+    name = (f"float32 linear{f' {activation}' if activation else ''}{' residual' if residual else ''}"
+            f"{' gate' if gate else ''}")
     return Kernel(name, linear, (f32, f32, types.float32[::1], f32, f32), threads=TILE * TILE, registers=64)
 
 
@@ -107,15 +122,17 @@ def linear_grid(rows: int, M: int) -> tuple[int, int]:
 
 
 def attention_kernel(d: int) -> Kernel:
-    """Make the kernel softmax(scale q k^T) v for packed sequences; every token sees all tokens of its sequence.
+    """Make the kernel softmax(scale q k^T) v for heads of d columns, a multiple of 32, in packed sequences.
 
-    Arguments: (qkv f32 [N,(H+2G)d], out f32 [N,H d], cu_seqlens i32 [B+1], tiles i32 [n,2], H i32, G i32, scale f32).
-    An entry of `tiles` is a sequence and the first of TILE_ROWS queries; queries beyond the sequence's end are skipped.
-    Query head h reads key head h // (H/G). The grid is `attention_grid`.
+    Arguments: (qkv f32 [N,(H+2G)d], out f32 [N,H d], cu_seqlens i32 [B+1], tiles i32 [n,3], H i32, G i32, scale f32,
+    left i32, right i32). An entry of `tiles` is a sequence, the first of TILE_ROWS queries, and the sequence's number
+    of keys; queries beyond the sequence's end are skipped. Query head h reads key head h // (H/G). A query sees `left`
+    keys before and `right` keys after its own; it gets zeros if it sees none. The grid is `attention_grid`.
     """
-    per_lane, exact = -(-d // 32), d % 32 == 0
+    per_lane = d // 32
 
-    def attention(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, H: Any, G: Any, scale: Any) -> None:
+    def attention(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, H: Any, G: Any, scale: Any, left: Any, right: Any
+                  ) -> None:
         lane = cuda.threadIdx.x % 32
         sequence, head = tiles[cuda.blockIdx.x, 0], cuda.blockIdx.y
         start, end = cu_seqlens[sequence], cu_seqlens[sequence + 1]
@@ -125,32 +142,35 @@ def attention_kernel(d: int) -> Kernel:
         k_column, v_column = (H + head // (H // G)) * d + lane, (H + G + head // (H // G)) * d + lane
         q, total = cuda.local.array(per_lane, np.float32), cuda.local.array(per_lane, np.float32)
         for i in range(per_lane):
-            inside = exact or lane + 32 * i < d
-            q[i] = qkv[row, head * d + lane + 32 * i] * scale if inside else _ZERO
+            q[i] = qkv[row, head * d + lane + 32 * i] * scale
             total[i] = _ZERO
         largest, normalizer = _LOWEST, _ZERO
-        for s in range(start, end):
+        for s in range(max(start, row - left), min(start + tiles[cuda.blockIdx.x, 2], row + right + 1)):
             product = _ZERO
             for i in range(per_lane):
-                if exact or lane + 32 * i < d:
-                    product += q[i] * qkv[s, k_column + 32 * i]
+                product += q[i] * qkv[s, k_column + 32 * i]
             score = warp_sum(product)
             previous, largest = largest, max(largest, score)
             shrink = np.float32(math.exp(previous - largest))
             weight = np.float32(math.exp(score - largest))
             normalizer = normalizer * shrink + weight
             for i in range(per_lane):
-                if exact or lane + 32 * i < d:
-                    total[i] = total[i] * shrink + weight * qkv[s, v_column + 32 * i]
+                total[i] = total[i] * shrink + weight * qkv[s, v_column + 32 * i]
         for i in range(per_lane):
-            if exact or lane + 32 * i < d:
-                out[row, head * d + lane + 32 * i] = total[i] / normalizer
+            out[row, head * d + lane + 32 * i] = total[i] / normalizer if normalizer != _ZERO else _ZERO
 
     f32, i32 = types.float32[:, ::1], types.int32
-    signature = (f32, f32, i32[::1], i32[:, ::1], i32, i32, types.float32)
+    signature = (f32, f32, i32[::1], i32[:, ::1], i32, i32, types.float32, i32, i32)
     return Kernel(f"float32 attention d={d}", attention, signature, threads=32 * TILE_ROWS, registers=64 + 6 * per_lane)
 
 
 def attention_grid(tiles: int, H: int) -> tuple[int, int]:
     """Return the grid for a number of work list entries and H heads."""
     return (tiles, H)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the linear maps with every epilogue, and attention of heads of up to 256 columns."""
+    yield from (linear_kernel(activation, gate=gate) for activation in ACTIVATIONS for gate in (False, True))
+    yield from (linear_kernel(activation, residual=True) for activation in ACTIVATIONS)
+    yield from map(attention_kernel, range(32, 257, 32))

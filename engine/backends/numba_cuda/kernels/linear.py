@@ -17,12 +17,13 @@ so that a token's result does not depend on its batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..kernel import Kernel
 from ..ptx.copy import address, copy_async, copy_commit, copy_wait, shared_base
-from ..ptx.epilogue import epilogue
+from ..ptx.epilogue import epilogue, epilogue_name, epilogues
 from ..ptx.mma import swizzle, warp_product
 from ..toolchain import cuda, device_function, types
 
@@ -58,23 +59,27 @@ SMALL = Tile(rows=32, columns=32, stages=6, registers=64, blocks_per_sm=4, unrol
 # of the warp's quarter in the tile.
 
 
-def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
+def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE, *, gate: bool = False,
+                  wide: bool = False) -> Kernel:
     """Make the kernel for one epilogue and tile; grid (ceil(M / tile.columns), ceil(N / tile.rows)).
 
         kernel(x, w, bias, residual, out)
 
     x: uint16 (bfloat16) [N, K]. w: uint16 [M, K]. bias: float32 [M]. M and K are multiples of 8. residual: float32 [N,
     M], which may be `out`; if there is no residual, any float32 matrix, which is not read. out: [N, M]: float32 with a
-    residual, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`.
+    residual or if `wide`, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`. gate: whether w and the
+    bias have the rows of a gate and of another map in turns (`interleave`), a multiple of 16 rows; out is [N, M / 2].
     """
     rows, columns, slot, ring = tile.rows, tile.columns, tile.slot, tile.stages * tile.slot
     ahead = (tile.stages - 1) * DEPTH       # how far ahead of the product the copies are
-    size = 4 if residual else 2     # bytes of an element of `out`
+    floating = residual or wide
+    size, share = 4 if floating else 2, 2 if gate else 1    # bytes of an element of `out`; channels for each of them
     row_tiles, column_tiles = rows // 32, columns // 16     # a warp's tiles of 16 x 8
     shape = row_tiles, column_tiles, 4      # the sums of a lane: four in each tile
     fetch = _fetch(tile)
     multiply = warp_product(rows=rows // 2, columns=columns // 2, depth=DEPTH, pitch=LINE, a_pitch=LINE)
-    finish = epilogue(row_tiles, row_step=16, column_tiles=column_tiles, activation=activation, residual=residual)
+    finish = epilogue(row_tiles, row_step=16, column_tiles=column_tiles, activation=activation, residual=residual,
+                      gate=gate, wide=wide)
     wait = copy_wait[tile.stages - 2]       # until the slot that is multiplied next is full
 
     def kernel(x: Any, w: Any, bias: Any, res: Any, out: Any) -> None:
@@ -109,14 +114,14 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
                 reading = types.uint32(reading + slot) if reading + slot < ring else types.uint32(0)
 
         row, column = top + types.int64(upper + lane // 4), first + types.int64(left + lane % 4 * 4)
-        place = row * M + column
-        finish(sums, address(bias) + column * 4, address(res) + place * 4, address(out) + place * size, M,
+        place = row * out.shape[1] + column // share
+        finish(sums, address(bias) + column * 4, address(res) + place * 4, address(out) + place * size, out.shape[1],
                types.int32(N - row), types.int32(M - column))
 
     halves, floats = types.uint16[:, ::1], types.float32[:, ::1]
     return Kernel(
-        name=f"linear {rows}x{columns} {'residual' if residual else activation}", body=kernel,
-        signature=(halves, halves, types.float32[::1], floats, floats if residual else halves),
+        name=f"linear {rows}x{columns} {epilogue_name(activation, residual, gate, wide)}", body=kernel,
+        signature=(halves, halves, types.float32[::1], floats, floats if floating else halves),
         threads=THREADS, shared=ring, registers=tile.registers, blocks_per_sm=tile.blocks_per_sm,
         instructions={"HMMA": tile.unrolled * row_tiles * column_tiles * DEPTH // 16})
 
@@ -147,3 +152,8 @@ def _fetch(tile: Tile) -> Any:
             copy_async(types.uint32(to + w_begin + i * lines * LINE), w_from + i * lines * pitch, size)
 
     return fetch
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every epilogue and tile."""
+    yield from (linear_kernel(tile=tile, **options) for tile in (LARGE, SMALL) for options in epilogues())

@@ -17,6 +17,7 @@ LARGE reads least. ALTERNATE hides its epilogue. On an H200, with 16,384 rows, A
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from ..kernel import Kernel
 from ..ptx.copy import address, shared_base
-from ..ptx.epilogue import PERMUTED, epilogue
+from ..ptx.epilogue import PERMUTED, epilogue, epilogue_name, epilogues
 from ..ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
@@ -94,7 +95,8 @@ def lay_out(w: np.ndarray) -> np.ndarray:
 # 64, a lane one of these and the one 8 below.
 
 
-def linear_kernel(activation: str = "identity", residual: bool = False, tile: HopperTile = LARGE) -> Kernel:
+def linear_kernel(activation: str = "identity", residual: bool = False, tile: HopperTile = LARGE, *, gate: bool = False,
+                  wide: bool = False) -> Kernel:
     """Make the kernel for one epilogue and tile; grid: one block per multiprocessor, or per tile if these are fewer.
 
         kernel(x_map, w_map, bias, residual, out, K)
@@ -102,21 +104,24 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ho
     x_map: tensor map (`tensor_map.encode`) of x, bfloat16 [at least N, K], boxes of tile.rows. w_map: tensor map of
     `lay_out(w)`, boxes of tile.columns. bias: float32 [M]. K, int32, and M are multiples of 8. residual: float32 [N,
     M], which may be `out`; if there is no residual, any float32 matrix, which is not read. out: [N, M]: float32 with a
-    residual, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`.
+    residual or if `wide`, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`. gate: whether w and the
+    bias have the rows of a gate and of another map in turns (`interleave`), M of them; out is then [N, M / 2].
     """
     rows, columns, stages, slot, teams = tile.rows, tile.columns, tile.stages, tile.slot, tile.teams
     row_tiles, consumers = tile.row_tiles, tile.consumers
     shape = row_tiles, columns // 8, 4      # the sums of a lane: 4 of each 16 x 8 of its warp
-    size = 4 if residual else 2     # bytes of an element of `out`
+    floating = residual or wide
+    size, share = 4 if floating else 2, 2 if gate else 1    # bytes of an element of `out`; channels for each of them
     make_barriers = ring_barriers(slots=stages, consumers=consumers // teams, others=teams)
     produce, consume = _producer(tile), _consumer(tile)
-    finish = epilogue(row_tiles, row_step=64, column_tiles=columns // 8, activation=activation, residual=residual)
+    finish = epilogue(row_tiles, row_step=64, column_tiles=columns // 8, activation=activation, residual=residual,
+                      gate=gate, wide=wide)
     # Registers of a thread: 40 + 2 * 232 for three warpgroups are the 3 * 168 that the launch gives them.
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
 
     def kernel(x_map: Any, w_map: Any, bias: Any, res: Any, out: Any, K: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
-        N, M = types.int32(out.shape[0]), types.int32(out.shape[1])
+        N, M = types.int32(out.shape[0]), types.int32(out.shape[1] * share)
         across = types.int32((M + columns - 1) // columns)
         tiles = types.int32((N + rows - 1) // rows * across)
         steps = types.uint32((K + DEPTH - 1) // DEPTH)
@@ -149,14 +154,15 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ho
                 turn, made = types.uint32(turn + teams * steps), types.uint32(made + 1)
                 row = types.int64(number // across * rows) + types.int64(own_row + thread % 128 // 32 * 16 + lane // 4)
                 column = types.int64(number % across * columns) + types.int64(lane % 4 * 4)
-                place = row * M + column
-                finish(sums, address(bias) + column * 4, address(res) + place * 4, address(out) + place * size, M,
-                       types.int32(N - row), types.int32(M - column))
+                place = row * out.shape[1] + column // share
+                finish(sums, address(bias) + column * 4, address(res) + place * 4, address(out) + place * size,
+                       out.shape[1], types.int32(N - row), types.int32(M - column))
 
     floats, map_kind = types.float32[:, ::1], types.uint8[::1]
-    out_kind = floats if residual else types.uint16[:, ::1]
+    out_kind = floats if floating else types.uint16[:, ::1]
     return Kernel(
-        name=f"linear wgmma {rows}x{columns}{' alternate' * tile.alternate} {'residual' if residual else activation}",
+        name=f"linear wgmma {rows}x{columns}{' alternate' * tile.alternate} "
+             f"{epilogue_name(activation, residual, gate, wide)}",
         body=kernel, threads=128 * (1 + tile.consumers), shared=stages * (slot + 16) + 8 * teams,
         signature=(map_kind, map_kind, types.float32[::1], floats, out_kind, types.int32),
         arch=(9, 0, "a"), registers=168,
@@ -217,3 +223,8 @@ def _consumer(tile: HopperTile) -> Any:
             barrier_arrive(empty + 8 * previous)
 
     return consume
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every epilogue and tile."""
+    yield from (linear_kernel(tile=tile, **options) for tile in (LARGE, ALTERNATE, SMALL) for options in epilogues())

@@ -3,6 +3,7 @@
     inline.py                makes a function that kernels call from an instruction
     emulated.py              the thread of the emulator, for the definitions in Python
     warp.py copy.py mma.py   arithmetic and shuffles; addresses and asynchronous copies; tensor cores
+    tensor_cores.py          the sums of tensor cores, to the bit, for the emulator
     hopper.py                mbarriers, TMA, products of a warpgroup
     softmax.py epilogue.py   the softmax of flash attention; the epilogue of a linear layer
 """

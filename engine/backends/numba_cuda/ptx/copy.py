@@ -9,7 +9,7 @@ import numpy as np
 
 from ..toolchain import ir, types
 from .emulated import current
-from .inline import Statement, function, i64, make, u32
+from .inline import Statement, f32, function, i64, make, u32
 
 _ALIGN = 1024  # alignment in bytes that TMA's widest swizzle requires
 
@@ -35,7 +35,7 @@ shared_base = make(u32, (), _shared_base, lambda: np.uint32(0))
 """Return the start of the block's dynamic shared memory, as a uint32 address that is a multiple of 1024."""
 
 
-# The four functions below are what the emulator runs in place of the instructions.
+# The functions below are what the emulator runs in place of the instructions.
 def _copy(to: np.uint32, source: np.int64, size: np.uint32) -> None:
     thread = current()
     block = thread.block
@@ -65,8 +65,13 @@ def _wait(pending: int) -> None:
             land()
 
 
-def _store(to: np.int64, value: np.uint32) -> None:
-    current().block.global_bytes(int(to), size=4, align=4).view(np.uint32)[0] = value
+def _store(to: np.int64, *values: Any) -> None:
+    row = np.array(values)
+    current().block.global_bytes(int(to), size=row.nbytes, align=row.nbytes).view(row.dtype)[:] = row
+
+
+def _load_quad(source: np.int64) -> tuple[np.float32, ...]:
+    return tuple(current().block.global_bytes(int(source), size=16, align=16).view(np.float32))
 
 
 copy_async = function(Statement("cp.async.cg.shared.global [$0], [$1], 16, $2;", (), (u32, i64, u32), _copy,
@@ -85,3 +90,12 @@ Other threads see the copied data after `cuda.syncthreads()`.
 """
 store_global = function(Statement("st.global.b32 [$0], $1;", (), (i64, u32), _store, memory=True), alone=True)
 """(address, value): write a uint32."""
+store_pairs = function(Statement("st.global.v2.b32 [$0], {$1, $2};", (), (i64, u32, u32), _store, memory=True),
+                       alone=True)
+"""(address, value, value): write two uint32; the address is a multiple of 8."""
+store_quad = function(Statement("st.global.v4.f32 [$0], {$1, $2, $3, $4};", (), (i64, *[f32] * 4), _store, memory=True),
+                      alone=True)
+"""(address, four values): write four float32; the address is a multiple of 16."""
+load_quad = function(Statement("ld.global.v4.f32 {$0, $1, $2, $3}, [$4];", (f32,) * 4, (i64,), _load_quad, memory=True),
+                     alone=True)
+"""Read four float32 from an address that is a multiple of 16."""

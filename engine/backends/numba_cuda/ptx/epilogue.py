@@ -1,12 +1,17 @@
-"""Finish a linear layer, on sums in tensor core registers: add the bias, apply activation or residual, store.
+"""Finish a linear layer, on sums in tensor core registers: add the bias, apply activation, gate or residual, store.
 
 The rows of the weights are permuted within each 16 (`PERMUTED`), so that of every two neighbouring tiles of 8 channels
 a lane holds four consecutive channels. A lane stores 8 bytes of bfloat16 or 16 bytes of float32, and four lanes
 together store whole sectors of 32 bytes.
+
+With a gate, rows of the weights of the gate g and of the other map u take turns in pairs: g0, g1, u0, u1, g2, g3, u2,
+u3 and so on (`interleave`). So the four channels of a lane give two results, activation(g) u, which it stores as 4
+bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,10 +19,30 @@ import numpy as np
 
 from .emulated import WARP, current
 from .inline import PtxWriter, Registers, Statement, f32, i32, i64, straight, u32
-from .warp import ADD, PACK
+from .warp import ADD, MULTIPLY, PACK
 
 PERMUTED = (0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
 """The channel, of 16, whose weights are in row i of shared memory."""
+
+
+def interleave(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+    """Return the rows of two matrices of an even number of rows, or the numbers of two vectors, in turns by pairs."""
+    pairs = [part.reshape(-1, 2, *part.shape[1:]) for part in (gate, up)]
+    return np.stack(pairs, axis=1).reshape(2 * len(gate), *gate.shape[1:])
+
+
+def epilogue_name(activation: str, residual: bool, gate: bool, wide: bool) -> str:
+    """Return the part of a kernel's name that describes its epilogue."""
+    return "residual" if residual else f"{activation}{' gate' * gate}{' float32' * wide}"
+
+
+def epilogues() -> Iterator[dict[str, Any]]:
+    """Yield the options of every epilogue that a linear map may ask for."""
+    for activation in ACTIVATIONS:
+        yield from ({"activation": activation, "gate": gate, "wide": wide}
+                    for gate, wide in ((False, False), (True, False), (False, True)))
+    yield {"residual": True}
+
 
 _BATCH = 4  # number of quads of a row whose residuals are loaded before the first one is used
 
@@ -88,7 +113,7 @@ def _load(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, row: int, 
 
 def _store(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, *values: np.ndarray, row: int,
            column: int) -> None:
-    """Do in Python what `_store_quad` does."""
+    """Do in Python what `_store_values` does."""
     block = current().block
     quads = np.stack(values, axis=1).view(np.uint8)
     size = quads.shape[1]
@@ -108,19 +133,20 @@ def _load_quad(row: int, column: int, constant: bool = False) -> Statement:
                      partial(_load, row=row, column=column), memory=not constant)
 
 
-def _store_quad(row: int, column: int, wide: bool) -> Statement:
+def _store_values(row: int, column: int, kinds: tuple[Any, ...]) -> Statement:
     """Make a store (address, rows, columns, values), which writes if rows > row and columns > column.
 
-    It writes four float32 if `wide`, otherwise two pairs of bfloat16.
+    kinds: the types of one, two or four values of 4 bytes
     """
-    kinds = (f32,) * 4 if wide else (u32,) * 2
-    values = ",".join(f"${3 + i}" for i in range(len(kinds)))
+    values = ", ".join(f"${3 + i}" for i in range(len(kinds)))
+    vector, values = (f".v{len(kinds)}", f"{{{values}}}") if len(kinds) > 1 else ("", values)
     return Statement(f"{{ .reg .pred p; setp.gt.s32 p, $1, {row}; setp.gt.and.s32 p, $2, {column}, p; "
-                     f"@p st.global.v{len(kinds)}.b32 [$0], {{{values}}}; }}", (), (i64, i32, i32, *kinds),
+                     f"@p st.global{vector}.b32 [$0], {values}; }}", (), (i64, i32, i32, *kinds),
                      partial(_store, row=row, column=column), memory=True)
 
 
-def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, residual: bool) -> Any:
+def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, residual: bool, gate: bool = False,
+             wide: bool = False) -> Any:
     """Return a function for kernels that finishes and stores a lane's sums.
 
         finish(sums, bias, residual, out, pitch, rows, columns)
@@ -128,16 +154,28 @@ def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, 
     - sums: `cuda.local.array` float32 [row_tiles, column_tiles, 4], fragments of 16 or 64 rows by 8 channels
     - bias: address of the bias of the lane's first channel
     - residual, out: addresses of the lane's first row and channel, in matrices with `pitch` elements per row, which may
-        be the same; residual is float32, and not read if there is none; out is float32 with a residual, otherwise
-        bfloat16
+        be the same; residual is float32, and not read if there is none; out is float32 if `wide` or with a residual,
+        otherwise bfloat16; with a gate it has one column for two channels
     - rows, columns: numbers of rows and channels from the lane's first on; others are neither read nor written
     - row_step: rows from a row tile to the next
     - activation: a name of `ACTIVATIONS`; with a residual, identity
     """
-    if residual and activation != "identity":
-        raise ValueError(f"a residual needs activation 'identity'; got activation {activation!r}")
+    if residual and (activation != "identity" or gate):
+        raise ValueError(f"a residual needs activation 'identity' and no gate; got activation {activation!r}")
+    if gate and wide:
+        raise ValueError("the result of a gate is bfloat16")
     act = ACTIVATIONS[activation]
-    size = 4 if residual else 2     # bytes of an element of `out`
+    wide = wide or residual
+    size = 4 if wide else 2     # bytes of an element of `out`
+    results = 2 if gate else 4  # results of four channels
+    kinds = (f32,) * 4 if wide else (u32,) * (results // 2)
+
+    def finished(write: PtxWriter, values: list[Any]) -> list[Any]:
+        """Return the results of a lane's four channels, whose biases have been added, in float32."""
+        activated = values[:results]        # the gate's channels come first
+        if act:
+            activated = [write(act, x)[0] for x in activated]
+        return [write(MULTIPLY, x, y)[0] for x, y in zip(activated, values[2:], strict=True)] if gate else activated
 
     # Quad j is the lane's four consecutive channels of the 16 that two column tiles hold. Of each tile of 8 channels a
     # lane holds four sums: two channels of one row, then the same two channels of the row 8 below (half 0 and 1).
@@ -145,7 +183,7 @@ def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, 
              columns: Any) -> None:
         def address(base: Any, row: int, j: int) -> Any:
             (line,) = write(_LINE, pitch, write.constant(i64, size * row), base)
-            return write(_SHIFT, line, write.constant(i64, 16 * size * j))[0]
+            return write(_SHIFT, line, write.constant(i64, 4 * results * size * j))[0]
 
         for start in range(0, column_tiles // 2, _BATCH):
             quads = range(start, min(start + _BATCH, column_tiles // 2))
@@ -159,13 +197,11 @@ def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, 
                 for (half, row, j), addend in zip(spots, addends, strict=True):
                     first = 4 * (tile * column_tiles + 2 * j) + 2 * half
                     values = [sums[first], sums[first + 1], sums[first + 4], sums[first + 5]]   # of both tiles
-                    values = [write(ADD, x, y)[0] for x, y in zip(values, biases[j], strict=True)]
-                    if act:
-                        values = [write(act, x)[0] for x in values]
+                    values = finished(write, [write(ADD, x, y)[0] for x, y in zip(values, biases[j], strict=True)])
                     if addend:
                         values = [write(ADD, x, y)[0] for x, y in zip(values, addend, strict=True)]
-                    else:
-                        values = [write(PACK, values[i], values[i + 1])[0] for i in (0, 2)]
-                    write(_store_quad(row, 16 * j, residual), address(out, row, j), rows, columns, *values)
+                    if not wide:
+                        values = [write(PACK, values[i], values[i + 1])[0] for i in range(0, results, 2)]
+                    write(_store_values(row, 16 * j, kinds), address(out, row, j), rows, columns, *values)
 
     return straight(body, Registers(4 * row_tiles * column_tiles), i64, i64, i64, i64, i32, i32)

@@ -24,13 +24,16 @@ _G, _T = np.arange(32) // 4, np.arange(32) % 4
 
 # What the emulator runs for the three instructions, on the arrays [32] of a warp.
 def _mma(*registers: np.ndarray) -> tuple[np.ndarray, ...]:
-    a, b = np.empty((16, 16), np.float32), np.empty((16, 8), np.float32)
+    from .tensor_cores import add_products  # Numba compiles it, which a process without an emulator does without
+
+    a, b, sums = np.empty((16, 16), np.float32), np.empty((8, 16), np.float32), np.empty((16, 8), np.float32)
     for i in range(4):
         _split(a, _G + 8 * (i % 2), 2 * _T + 8 * (i // 2), registers[i])
+        sums[_G + 8 * (i // 2), 2 * _T + i % 2] = registers[6 + i]
     for i in range(2):
-        _split(b.T, _G, 2 * _T + 8 * i, registers[4 + i])
-    product = a @ b
-    return tuple(product[_G + 8 * (i // 2), 2 * _T + i % 2] + registers[6 + i] for i in range(4))
+        _split(b, _G, 2 * _T + 8 * i, registers[4 + i])
+    add_products(a, b, sums)
+    return tuple(sums[_G + 8 * (i // 2), 2 * _T + i % 2] for i in range(4))
 
 
 def _split(matrix: np.ndarray, rows: np.ndarray, depth: np.ndarray, pairs: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from .inline import PtxWriter, Registers, f32, i32, straight, u32
-from .warp import ADD, EXP2, FMA, KEEP_BELOW, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR
+from .warp import ADD, EXP2, FMA, KEEP_BELOW, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR, SUBTRACT
 
 LOG2_E = 1.4426950408889634
 _HUGE = 3e38  # replaces infinity, because infinity times 0 and infinity minus infinity are NaN
@@ -82,7 +82,9 @@ def _weigh(writer: PtxWriter, line: int, keys: int, scores: list[Any], maxima: l
     for distance in (1, 2):
         (top,) = writer(MAXIMUM, top, *writer(SHUFFLE_XOR, top, writer.constant(i32, distance)))
     (shift,) = writer(MINIMUM, writer.constant(f32, _HUGE), *writer(MULTIPLY, top, minus))
-    (shrink,) = writer(EXP2, *writer(FMA, maxima[line], factor, shift))
+    # Exactly 1 if the maximum stays, so that a step in which a line sees no key changes no bit of it.
+    (lower,) = writer(SUBTRACT, maxima[line], *writer(MAXIMUM, top, writer.constant(f32, -_HUGE)))
+    (shrink,) = writer(EXP2, *writer(MULTIPLY, lower, factor))
     (total,) = writer(MULTIPLY, totals[line], shrink)
     for i in mine:
         (scores[i],) = writer(EXP2, *writer(FMA, scores[i], factor, shift))

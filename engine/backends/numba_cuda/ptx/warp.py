@@ -22,6 +22,7 @@ def bf16_of_bits(bits: np.ndarray) -> np.ndarray:
 EXP2 = Statement("ex2.approx.ftz.f32 $0, $1;", (f32,), (f32,), lambda x: np.exp2(np.float32(x)))
 RECIPROCAL = Statement("rcp.approx.ftz.f32 $0, $1;", (f32,), (f32,), lambda x: np.float32(1) / x)
 ADD = Statement("add.rn.f32 $0, $1, $2;", (f32,), (f32, f32), np.add)
+SUBTRACT = Statement("sub.rn.f32 $0, $1, $2;", (f32,), (f32, f32), np.subtract)
 MULTIPLY = Statement("mul.rn.f32 $0, $1, $2;", (f32,), (f32, f32), np.multiply)
 FMA = Statement("fma.rn.f32 $0, $1, $2, $3;", (f32,), (f32, f32, f32),
                 lambda a, b, c: (np.float64(a) * np.float64(b) + c).astype(np.float32))
@@ -33,6 +34,7 @@ KEEP_BELOW = Statement("{ .reg .pred p; setp.lt.u32 p, $2, $3; selp.f32 $0, $1, 
 PACK = Statement("cvt.rn.bf16x2.f32 $0, $2, $1;", (u32,), (f32, f32),
                  lambda low, high: bits_of_bf16(low) | bits_of_bf16(high) << np.uint32(16))
 ROUND = Statement("cvt.rn.bf16.f32 $0, $1;", (u16,), (f32,), lambda x: bits_of_bf16(x).astype(np.uint16))
+WIDEN = Statement("{ .reg .b16 z; mov.b16 z, 0; mov.b32 $0, {z, $1}; }", (f32,), (u16,), bf16_of_bits)
 SHUFFLE_XOR = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (f32,), (f32, i32),
                         lambda x, mask: x[np.arange(32) ^ mask], memory=True)
 SHUFFLE_BITS = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (u32,), (u32, i32),
@@ -51,6 +53,8 @@ pack_bf16 = function(PACK, alone=True)
 """Round two float32 to bfloat16 and pack them in a uint32, the first in the lower half."""
 round_bf16 = function(ROUND, alone=True)
 """Round a float32 to bfloat16, half to even, and return the bits as uint16."""
+widen_bf16 = function(WIDEN, alone=True)
+"""Return the float32 of the bits of a bfloat16, uint16."""
 shuffle_xor = function(SHUFFLE_XOR)
 """Return x of lane (this ^ mask), float32."""
 sync_warp = function(SYNC_WARP)

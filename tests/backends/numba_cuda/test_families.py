@@ -1,0 +1,52 @@
+"""Test one layer of golden encoders on the emulated device: one of each family, or all with ALL_ENCODERS=1.
+
+A model whose layers are of several kinds, such as with and without a window, runs its first layers up to one of each.
+"""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine import load_model
+from engine.backends.numba_cuda.plan import CudaPlan
+from engine.backends.reference import ReferenceBackend
+from engine.model.run_config import RunConfig
+
+from ...families.cases import CASES
+from ...families.table import cuda
+from ...tools.batches import make_batch
+from ...tools.emulated_device import EmulatedDevice
+from ...tools.golden_models import ENCODERS as GOLDEN
+from ...tools.golden_models import config_of
+from ...tools.paths import ENCODERS
+
+ALL = [name for name in GOLDEN if cuda(config_of(name))]
+SOME = [found[0] for case in CASES if (found := [name for name in case.golden if name in ALL])]
+TOKENS, NEIGHBOUR = 11, 2
+BOUNDS = {"float32": 1e-5, "bfloat16": 1.5e-2}
+
+
+def one_layer(name):
+    """Return the config and the weights of a golden encoder with its first layer, or with one of each kind."""
+    model = load_model(ENCODERS / name, kind="encode")
+    encoder = model.encoder or next(iter(model.routes.values()))
+    config = encoder.config
+    kinds = [config.attention_kind(layer) for layer in range(config.num_layers)]
+    layers = max(kinds.index(kind) for kind in kinds) + 1
+    return replace(config, num_layers=layers, layer_kinds=config.layer_kinds[:layers],
+                   weight_sets=config.weight_sets[:layers]), encoder.weights
+
+
+@pytest.mark.filterwarnings("ignore:.*does not run its head")
+@pytest.mark.parametrize("name", ALL if os.environ.get("ALL_ENCODERS") else SOME)
+def test_one_layer(name):
+    config, weights = one_layer(name)
+    batch = make_batch(config, [TOKENS, NEIGHBOUR])
+    exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
+    number = ALL.index(name)
+    for precision, bound in BOUNDS.items():
+        device = EmulatedDevice([(8, 0), (9, 0)][number % 2])
+        out = CudaPlan(device, config, weights, RunConfig(1, precision, 2 * TOKENS)).forward(batch)
+        assert np.linalg.norm(out - exact) <= bound * np.linalg.norm(exact), precision
