@@ -63,6 +63,9 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptio
     if isinstance(inputs, Images) and "classify" not in model.heads and model.text is not None:
         raise UnsupportedError("this model has no labels of its own for images; give candidate_labels, such as "
                                "['a cat', 'a dog'] (on the command line, --candidate-label 'a cat, a dog')")
+    if model.reads_images and model.text is not None and "classify" not in model.heads:
+        raise UnsupportedError("this model chooses labels for images alone, and a str is a text: the path of an image "
+                               "is a pathlib.Path")
     runner = model.runner_of("classify")
     tokenize = None
     if isinstance(inputs, Images):

@@ -55,17 +55,12 @@ def _workload(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyO
             images, single = read_images(inputs, alone)
             return method.prepare_images(model, images, options), single
         refuse_image_among_texts(inputs)
-    try:
-        method.needs(model)
-    except UnsupportedError as error:
-        if not both:
-            raise
-        raise UnsupportedError(f"{error}. It has {method.name} for images, and a str is a text: the path of an image "
-                               "is a pathlib.Path") from None
+    method.needs(model)
+    read, single = method.read(inputs, options)
+    workload = method.prepare(model, read, options)
     if both:
         warn_of_paths(inputs)
-    read, single = method.read(inputs, options)
-    return method.prepare(model, read, options), single
+    return workload, single
 
 
 def compute(workload: Workload, call: Call = PLAIN) -> Any:

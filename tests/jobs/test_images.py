@@ -121,7 +121,7 @@ def test_rows_without_an_image(pictures, tmp_path):
         "(https:/example.org/a.png): an address is never fetched; download it, and give the path or the bytes of the "
         "file",
         "('a\\x00b'): cannot be read: embedded null byte; give the path of an image", "the image is null",
-        f"({tmp_path}): cannot be read: it is not a regular file; give the path of an image"]
+        f"({tmp_path}): it is a folder; give its files, such as sorted(pathlib.Path('{tmp_path}').glob('*.jpg'))"]
 
 
 def test_no_image_at_all(tmp_path):
