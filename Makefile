@@ -5,8 +5,8 @@
 unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda demo demo-chat demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage \
-	fuzz-requests faults \
+.PHONY: help test test-quick test-cuda test-cuda-families demo demo-chat demo-speech demo-serve demo-translate \
+	clients lint fuzz fuzz-guided fuzz-coverage fuzz-requests faults \
 	soak jobs snapshots documents adapters compatibility asan ubsan tsan emulate arm64 mistakes same-bits bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
 
@@ -74,6 +74,9 @@ test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assemble
 	$(PYTHON) -m venv build/cuda
 	build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt
 	build/cuda/bin/python -m pytest -n 2 tests/backends/numba_cuda
+
+test-cuda-families:  ## Run a layer of every golden encoder as CUDA kernels without a GPU, after test-cuda (six minutes)
+	ALL_ENCODERS=1 build/cuda/bin/python -m pytest -n 2 tests/backends/numba_cuda/test_families.py
 
 # In an environment of its own, because the packages of the frameworks take 4 GB. asyncio's options are for the
 # asynchronous tests of langchain-tests. Newer versions of torch would bring CUDA. Spark needs a Java virtual machine, and

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import cycle
 from typing import Any
@@ -28,7 +29,7 @@ from ..batch import Batch
 from .bucket import BucketGroup, Shape, groups, stage
 from .device import Device
 from .kernels import copy, embedding, heads, norm, pooling
-from .products import Products, choose_products
+from .products import KINDS, PLAIN, Products, Scores, choose_products
 from .rotation import Rotations
 from .support import FLOAT32, OPERAND, Step, check, layouts, steps_of
 from .weights import linear_key, upload_weights
@@ -55,11 +56,15 @@ class CudaPlan:
             device.activate()
             self._products: Products = choose(device, program, run.precision)
             self._layouts = layouts(program, self._products.head_width)
-            self._weights = upload_weights(device, program, weights, self._products.convert, self._layouts)
-            self._workspace = Workspace(device, program, run.max_tokens, self._products.dtype, self._layouts)
+            self._weights = upload_weights(device, program, weights, self._products.convert, self._layouts,
+                                           run.max_tokens, self._products.convert_table)
+            self._workspace = Workspace(device, program, run.max_tokens, self._products.dtype, self._layouts,
+                                        max((len(each.zeros) for each in self._weights.relatives.values()), default=0))
             self._embedded = self._layouts[writes(program.operations[0])[0]]
-            self._head_width = max((self._layouts[operation.q].padded for operation in program.operations
-                                    if isinstance(operation, Attend)), default=0)
+            attends = [operation for operation in program.operations if isinstance(operation, Attend)]
+            self._scores = {operation: self._scores_of(operation) for operation in attends}
+            self._head_width = max((self._layouts[operation.q].padded for operation in attends), default=0)
+            self._kind = max((scores.kind for scores in self._scores.values()), key=KINDS.index, default=PLAIN)
             self._rotations = Rotations(device, program, run.max_tokens)
             self._result = self._workspace.result
             self._slots = [Slot(device, run.max_tokens, self._result.shape[1]) for _ in range(2)]
@@ -132,7 +137,7 @@ class CudaPlan:
         for slot, group in zip(cycle(self._slots), groups(batch, self._max_tokens)):
             slot.finish()
             stop.check()
-            shape = stage(batch, group, self._products.tile_rows(group.longest, self._head_width), slot.integers)
+            shape = stage(batch, group, self._tile_rows(group.longest), slot.integers)
             self._workspace.take(shape, slot.integers)
             if batch.inputs_embeds is not None:
                 rows = self._embedded.spread(batch.inputs_embeds[group.tokens], 1)
@@ -142,6 +147,15 @@ class CudaPlan:
             finally:            # after a stop, too, copies that are queued still read the slot
                 slot.queued()
             yield slot, group, shape
+
+    def _tile_rows(self, longest: int) -> int:
+        return self._products.tile_rows(longest, self._head_width, self._kind)
+
+    def _scores_of(self, operation: Attend) -> Scores:
+        bias, relative = operation.bias, operation.relative
+        return Scores(operation.scale, operation.window, operation.softcap,
+                      self._weights.biases[bias, operation.scale] if bias else None,
+                      self._weights.relatives[relative] if relative else None)
 
     def _run(self, shape: Shape, stop: Stop) -> None:
         """Queue a pass, and record it if its shape is new."""
@@ -217,8 +231,9 @@ class CudaPlan:
 
     def _attend(self, operation: Attend, shape: Shape, work: WorkspaceRows) -> None:
         qkv, out = work.arrays[OPERAND, operation.q], work.arrays[OPERAND, operation.out]
-        self._products.attention(qkv, out, self._layouts[operation.q].parts, operation.scale, work.cu_seqlens,
-                                 work.tiles, shape.tile_rows, operation.window)
+        scores = replace(self._scores[operation], terms=work.terms)
+        self._products.attention(qkv, out, self._layouts[operation.q].parts, scores, work.cu_seqlens,
+                                 work.tiles, shape.tile_rows)
 
     def _store(self, operation: Store, shape: Shape, work: WorkspaceRows) -> None:
         """Copy the token vectors to the result if zeros follow each of them."""
