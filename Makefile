@@ -5,7 +5,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda test-cuda-families demo demo-chat demo-speech demo-serve demo-translate \
+.PHONY: help test test-quick test-cuda test-cuda-families cubins demo demo-chat demo-speech demo-serve demo-translate \
 	clients lint fuzz fuzz-guided fuzz-coverage fuzz-requests faults \
 	soak jobs snapshots documents adapters compatibility asan ubsan tsan emulate arm64 mistakes same-bits bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
@@ -68,15 +68,21 @@ test: $(INSTALLED)  ## Compile all kernels that this CPU runs (at first, minutes
 test-quick: $(INSTALLED)  ## Compile as test does, then run one backend and one model a family, in 90 s
 	$(PYTEST) --quick
 
-# In an environment of its own: numba-cuda takes the place of a part of numba, and its wheels are 700 MB. Nothing is
-# built: these kernels are Python.
-test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assembled by ptxas
-	$(PYTHON) -m venv build/cuda
-	build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt
-	build/cuda/bin/python -m pytest -n 2 tests/backends/numba_cuda
+# In an environment of its own: numba-cuda takes the place of a part of numba, and its wheels are 700 MB.
+CUDA := build/cuda-12.9
+$(CUDA)/installed: tests/backends/numba_cuda/requirements.txt
+	$(PYTHON) -m venv --clear $(CUDA)
+	$(CUDA)/bin/pip install -q -r $<
+	@touch $@
 
-test-cuda-families:  ## Run a layer of every golden encoder as CUDA kernels without a GPU, after test-cuda (six minutes)
-	ALL_ENCODERS=1 build/cuda/bin/python -m pytest -n 2 tests/backends/numba_cuda/test_families.py
+test-cuda: $(CUDA)/installed  ## Check the CUDA kernels without a GPU: run as Python, and assembled by ptxas
+	$(CUDA)/bin/python -m pytest -n 2 tests/backends/numba_cuda
+
+cubins: $(CUDA)/installed  ## Compile the stored kernels of the CUDA backend (no GPU; a quarter of an hour of one core)
+	$(CUDA)/bin/python -m tools.cubins
+
+test-cuda-families: $(CUDA)/installed  ## Run a layer of every golden encoder as CUDA kernels without a GPU (ten minutes)
+	ALL_ENCODERS=1 $(CUDA)/bin/python -m pytest -n 2 tests/backends/numba_cuda/test_families.py
 
 # In an environment of its own, because the packages of the frameworks take 4 GB. asyncio's options are for the
 # asynchronous tests of langchain-tests. Newer versions of torch would bring CUDA. Spark needs a Java virtual machine, and
@@ -199,9 +205,7 @@ faults: $(INSTALLED)  ## Let each allocation and each system call fail once: the
 	$(BIN)/python -m tests.faults
 
 # The CUDA kernels are tried in the environment of test-cuda.
-mistakes: $(INSTALLED)  ## Make seeded mistakes in a copy: the tests must see each (up to an hour)
-	test -x build/cuda/bin/pytest || { $(PYTHON) -m venv build/cuda && \
-		build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt; }
+mistakes: $(INSTALLED) $(CUDA)/installed  ## Make seeded mistakes in a copy: the tests must see each (up to an hour)
 	$(BIN)/python -m tests.mistakes
 
 same-bits: MODELS ?= 2000
@@ -286,6 +290,7 @@ peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers/ (two ho
 	ENGINE_BUILD_ISA=native build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[files]'
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers.jobs --minilm ../$(FOLDER)
+	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers.media
 
 # A test whose messages are not recorded fails, and so does a record that no test asks for; neither changes a file.
 snapshots: $(INSTALLED)  ## Record anew the messages that tests compare with; read the difference before you commit it
@@ -322,7 +327,7 @@ wheel: $(INSTALLED)  ## Build a wheel for this machine alone into dist/
 WHEELS := dist/wheels
 WHEEL_TOOLS := build/wheel-tools
 BUILD_WHEELS = $(WHEEL_TOOLS)/bin/python -m tools.wheels.build
-wheels: $(WHEEL_TOOLS)/installed  ## Build the wheels of a release into dist/wheels, or some: WORDS="cp311 cp312-musllinux"
+wheels: $(WHEEL_TOOLS)/installed cubins  ## Build the wheels of a release into dist/wheels, or some: WORDS="cp311 cp312-musllinux"
 	$(BUILD_WHEELS) $(WHEELS) $(WORDS)
 
 # Two builds of one wheel have to give the same bytes. Kernels of two instruction sets are enough to see it.

@@ -89,7 +89,7 @@ def __getattr__(name: str) -> Any:
         return globals().setdefault(name, getattr(import_module(f".{_LAZY[name]}", __name__), name))    # asked once
     if name in _MODULES:
         return import_module(_MODULES[name], __name__)
-    from .base.advice import MODULE
+    from .base.advice.attributes import MODULE
 
     advice = f"; {MODULE[name]}" if name in MODULE else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")

@@ -29,7 +29,7 @@ OTHERS = {
     "backends/*_cpu/kernels/* backends/cython_cpu/*.p* backends/cython_cpu/simd/*": "backends/kernels",
     "backends/cpu/native/features.pxi": "backends/cython_cpu/test_isa.py",
     "backends/cpu/native_ops.py": "backends/kernels/test_operations.py backends/cpu/test_random_calls.py",
-    "backends/global_names.py backends/score_mods.py": "backends/numba_cpu/test_score_mod.py",
+    "backends/global_names.py backends/score_*.py": "backends/numba_cpu/test_score_mod.py",
     "backends/numba_cuda/__init__.py backends/numba_cuda/toolchain.py": "backends/test_cuda.py",
     "backends/numba_cuda/* backends/numba_cpu/* backends/reference/* backends/cpu/*": "",
     "backends/ops_interface.py": "ops/test_signatures.py",
@@ -64,6 +64,7 @@ OTHERS = {
     "model/run_config.py": "interface/test_engine.py interface/test_arguments.py",
     "model/text_config.py": "text/test_tokenizer.py loading/test_load_and_save.py",
     "studies/compare_calibration.py": "cli/test_calibrate.py",
+    "text/token_texts.py": "text/test_incremental.py text/test_tokenizer.py",
     "weights/calibration.py": "studies/test_calibrate.py",
 }
 """Modules, as patterns of paths in engine/, and their tests in tests/, where these are in a folder of another name.

@@ -7,5 +7,6 @@
     timing     the turns of the contenders, and the time limit of the run
     ours       the engine's side of the timed cases
     peers      PyTorch's side
-    report     the table and the JSON file
+    record     the results in a JSON file, which a later run does not measure again
+    report     the tables
 """

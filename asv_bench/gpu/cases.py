@@ -75,4 +75,8 @@ LINEAR = [Linear(N, M, K, epilogue) for N in (16_384, 512) for M, K, epilogue in
 _COMPILED = {("BERT-base", 128, 128), ("BERT-base", 1, 128), ("MiniLM", 128, 128)}
 ENCODER = [Encoder(model, B, T, (model, B, T) in _COMPILED)
            for T in (128, 512) for B in (128, 1, 8, 32, 512) for model in ("BERT-base", "MiniLM", "BERT-large")]
-"""The most important cases come first, because the time may run out."""
+HEADLINES = [case for case in ENCODER if case.model == "BERT-base" and case.T == 128 and case.B in (1, 128)]
+TIMED = [("encoder", HEADLINES), ("attention", ATTENTION[:5]),
+         ("encoder", [case for case in ENCODER if case not in HEADLINES]), ("attention", ATTENTION[5:]),
+         ("linear", LINEAR)]
+"""The cases by sections; the most important come first, because the time may run out."""

@@ -9,7 +9,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,18 @@ def linear_checks(ways: list[Callable], bound: float, small: bool) -> Iterator[C
             yield Check(f"{name} {epilogue}", bound, partial(run_linear, make, N, M, K, epilogue))
 
 
+def bit_checks(ways: list[Callable], small: bool) -> Iterator[Check]:
+    """Yield checks of every tile, also with the operands exchanged: the sums have the bits of the emulator's."""
+    N, M, K = (24, 48, 40) if small else (520, 1000, 776)
+    for make in ways:
+        tile = make.keywords["tile"]
+        name = f"{tile.rows}x{tile.columns}{' alternate' * getattr(tile, 'alternate', False)}"
+        for exchanged in (False, True):
+            for epilogue in ("bias", "residual"):
+                yield Check(f"bits of linear {name} {epilogue}{' exchanged' * exchanged}", 0.0,
+                            partial(run_bits, make, N, M, K, epilogue, exchanged))
+
+
 def attention_checks(make: Callable, bound: float, small: bool) -> Iterator[Check]:
     """Yield checks of every head width, with the tiles for short and for long sequences."""
     lengths = [9, 1, 70] if small else [1, 63, 64, 65, 127, 128, 129, 512, 1000]
@@ -120,6 +132,8 @@ _WGMMA = [partial(HopperProducts, tile=tile)
           for tile in (linear_hopper.LARGE, linear_hopper.ALTERNATE, linear_hopper.SMALL)]
 
 GROUPS: dict[str, Callable[[bool], Iterator[Check]]] = {
+    "mma bits": partial(bit_checks, _MMA),
+    "wgmma bits": partial(bit_checks, _WGMMA),
     "mma linear": partial(linear_checks, _MMA, BFLOAT16),
     "mma attention": partial(attention_checks, BFloat16Products, BFLOAT16),
     "float32 linear": partial(linear_checks, [Float32Products], FLOAT32),
@@ -129,9 +143,16 @@ GROUPS: dict[str, Callable[[bool], Iterator[Check]]] = {
     "wgmma linear": partial(linear_checks, _WGMMA, BFLOAT16),
     "wgmma attention": partial(attention_checks, HopperProducts, BFLOAT16),
 }
-"""The checks of each group; called with True they are tiny, for the sanitizer and the emulator."""
+"""The checks of each group, those that decide most first; called with True they are tiny, for the sanitizer and the
+emulator."""
 
-ONLY_HOPPER = ("wgmma linear", "wgmma attention")
+KERNELS = {"mma bits": ["linear"], "wgmma bits": ["linear_hopper"], "mma linear": ["linear"],
+           "mma attention": ["attention"], "float32 linear": ["float32"], "float32 attention": ["float32"],
+           "rows": ["copy", "embedding", "heads", "norm", "pooling"], "wgmma linear": ["linear_hopper"],
+           "wgmma attention": ["attention_hopper", "attention"]}
+"""The modules of kernels that each group runs, on which its results depend; a group that is not here runs all."""
+
+ONLY_HOPPER = ("wgmma bits", "wgmma linear", "wgmma attention")
 """Groups that run on compute capability 9.0 only."""
 
 
@@ -151,27 +172,62 @@ def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: De
     """Run one linear map."""
     products = make(device)
     half = products.dtype == np.uint16
-    x, weight = ((to_bfloat16(a) if half else a) for a in (normal(0, N, K), normal(1, M, K) / np.float32(K**0.5)))
+    x, weight = ((to_bfloat16(a) if half else a) for a in operands(N, M, K))
     bias, residual = normal(2, M), normal(3, N, M)
-    plain = from_bfloat16(weight) if half else weight
-    weights = DeviceAffine(upload(device, products.convert(plain)), upload(device, bias))
     exact = widened(x) @ widened(weight).T + bias
     if epilogue == "gate":
         up = normal(19, M, K) / np.float32(K**0.5)
         up = from_bfloat16(to_bfloat16(up)) if half else up
-        pair, zeros = interleave(plain, up), np.zeros(M, np.float32)
+        pair, zeros = interleave(from_bfloat16(weight) if half else weight, up), np.zeros(M, np.float32)
         weights = DeviceAffine(upload(device, products.convert(pair)), upload(device, interleave(bias, zeros)))
         out = device.allocate((N, M), products.dtype)
         products.linear(upload(device, x), weights, out, activation="silu", gate=True)
         return download(device, out), ops.ACTIVATIONS["silu"](exact) * (widened(x) @ up.T.astype(np.float64))
+    out = linear_out(products, x, weight, bias, residual, epilogue, device)
     if epilogue == "residual":
-        out = device.allocate((N, M), np.float32)
+        return out, exact + residual
+    return out, exact if epilogue == "bias" else ops.ACTIVATIONS[epilogue](exact)
+
+
+def operands(N: int, M: int, K: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return x [N, K] and weights [M, K], of which a result has about the size of 1."""
+    return normal(0, N, K), normal(1, M, K) / np.float32(K**0.5)
+
+
+def linear_out(products: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, residual: np.ndarray, epilogue: str,
+               device: Device) -> np.ndarray:
+    """Return what the device computes for operands of its products."""
+    plain = from_bfloat16(weight) if weight.dtype == np.uint16 else weight
+    weights = DeviceAffine(upload(device, products.convert(plain)), upload(device, bias))
+    out = device.allocate(residual.shape, np.float32 if epilogue == "residual" else products.dtype)
+    if epilogue == "residual":
         products.linear(upload(device, x), weights, out, residual=upload(device, residual))
-        return download(device, out), exact + residual
-    out = device.allocate((N, M), products.dtype)
-    name = None if epilogue == "bias" else epilogue
-    products.linear(upload(device, x), weights, out, activation=name)
-    return download(device, out), exact if name is None else ops.ACTIVATIONS[name](exact)
+    else:
+        products.linear(upload(device, x), weights, out, activation=None if epilogue == "bias" else epilogue)
+    return download(device, out)
+
+
+def run_bits(make: Callable, N: int, M: int, K: int, epilogue: str, exchanged: bool,
+             device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """Run one linear map, and add as the emulator says that tensor cores add; exchanged: x and the weights."""
+    x, weight = (to_bfloat16(operand) for operand in operands(N, M, K))
+    sums = emulated_sums(N, M, K)
+    if exchanged:
+        x, weight, sums = weight, x, sums.T
+    bias, residual = normal(2, sums.shape[1]), normal(3, *sums.shape)
+    out = linear_out(make(device), x, weight, bias, residual, epilogue, device)
+    exact = sums + bias
+    return out, exact + residual if epilogue == "residual" else from_bfloat16(to_bfloat16(exact))
+
+
+@cache
+def emulated_sums(N: int, M: int, K: int) -> np.ndarray:
+    """Return the products of `operands` as tensor cores add them, float32 [N, M]."""
+    from engine.backends.numba_cuda.ptx.tensor_cores import add_products
+
+    sums = np.zeros((N, M), np.float32)
+    add_products(*(from_bfloat16(to_bfloat16(operand)) for operand in operands(N, M, K)), sums)
+    return sums
 
 
 def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: int,

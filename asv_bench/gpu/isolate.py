@@ -1,33 +1,19 @@
 """Run groups of checks in separate processes, so that a kernel that hangs or faults stops only its own group.
 
-The processes run at the same time, because most of the time is compilation; some run under compute-sanitizer.
+Some run under compute-sanitizer.
 """
 
 import json
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck")
 FOUND = 86
 """Exit status when the sanitizer finds an error."""
-AT_ONCE = 12
 TRACE = 4000
 """Characters at the end of a failed process's messages that the file of the numbers keeps."""
-
-
-def run_all(groups: list[str], seconds: float) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """Return rows by group, and the sanitizer's results by "tool group"; each process may run for `seconds`."""
-    program = sanitizer()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        checks = {group: pool.submit(run_group, group, seconds) for group in groups}
-        verdicts = {f"{tool} {group}": pool.submit(sanitize, program, tool, group, seconds)
-                    for tool in TOOLS for group in groups} if program else {}
-        results = {name: future.result() for name, future in verdicts.items()}
-        return ({group: future.result() for group, future in checks.items()},
-                results or {"compute-sanitizer": "not installed"})
 
 
 def run_group(group: str, seconds: float) -> list[dict]:

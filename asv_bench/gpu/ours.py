@@ -1,11 +1,14 @@
 """Prepare the engine's contenders: single kernels as the plan launches them, and the whole plan."""
 
 import math
+import time
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
+from engine.backends.numba_cuda import stored
 from engine.backends.numba_cuda.bucket import groups, largest_shape, stage
 from engine.backends.numba_cuda.device import Device, upload
 from engine.backends.numba_cuda.kernels import attention_hopper, linear, linear_hopper
@@ -18,12 +21,31 @@ from engine.weights.bfloat16 import to_bfloat16
 
 from .cases import MODELS, Attention, Encoder, Linear
 from .data import model_weights, normal, packed
-from .timing import timed
+from .timing import take_turns, timed
 
 REPEATS = 10
 """Launches per recording, so that the host's share of the time is small."""
 
 Contenders = dict[str, Callable[[int], float]]
+
+COPIED = 1 << 30
+"""Bytes of the copy that shows the bandwidth of the memory."""
+
+
+def start(device: Any) -> dict[str, Any]:
+    """Load the stored kernels of this GPU, and copy memory: returns how long that took, and the bandwidth."""
+    before = time.perf_counter()
+    loaded = 0
+    for kernel in stored.catalogue():
+        if kernel.arch[:2] <= device.capability and (len(kernel.arch) == 2 or kernel.arch[:2] == device.capability):
+            device.load(kernel)
+            loaded += 1
+    seconds = time.perf_counter() - before
+    source, target = (device.allocate((COPIED,), np.uint8) for _ in range(2))
+    copied = _recorded(device, partial(device.copy, target, source))
+    best = take_turns({"copy": copied})["copy"]
+    return {"kernels": loaded, "seconds to load them": round(seconds, 2),
+            "copy GB/s": round(2 * COPIED / best["minimum"] / 1e9)}
 
 
 def attention(device: Device, wgmma: bool, case: Attention) -> Contenders:

@@ -1,19 +1,7 @@
-"""Write the numbers as a JSON file and as text."""
-
-import json
-from pathlib import Path
-
-from engine.files.writing import replacing
+"""Format the results as text."""
 
 UNITS = {"attention": "TFLOP/s", "linear": "TFLOP/s", "encoder": "sequences/s"}
 """Unit of each section's speeds."""
-
-
-def write(numbers: dict, path: Path) -> None:
-    """Write the numbers; the file is replaced only when complete, so that an interrupted run keeps the last one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(json.dumps(numbers, indent=1, allow_nan=False).encode() + b"\n")
 
 
 def speed(work: float, cell: dict) -> float | None:

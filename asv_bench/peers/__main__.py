@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import jobs_report
+from . import jobs_report, media_report
 from .libraries import LIBRARIES, tokenizer
 from .machine import short_name
 from .measure import PRECISIONS, measure
@@ -54,13 +54,15 @@ def named(path: Path, ending: str) -> Path:
 
 def publish(folder: Path) -> None:
     """Write the table and the figure of each file of numbers in the folder, and the page of all CPUs."""
-    forms = {"peers": (table, draw), "jobs": (jobs_report.table, jobs_report.draw)}
+    forms = {"peers": (table, draw), "jobs": (jobs_report.table, jobs_report.draw), "media": (media_report.table, None)}
     all_numbers = {path.name.removesuffix(".json"): read(path) for path in folder.glob("*.json")}
     for name, numbers in all_numbers.items():
         write_table, write_figure = forms[numbers["tool"]]
         write_text(folder / f"{name}.md", write_table(numbers, f"{name}.json"))
-        write_figure(numbers, folder / f"{name}.svg")
-    pages = index(of_tool(all_numbers, "peers")), jobs_report.index(of_tool(all_numbers, "jobs"))
+        if write_figure:
+            write_figure(numbers, folder / f"{name}.svg")
+    pages = [form(of_tool(all_numbers, tool)) for tool, form in
+             (("peers", index), ("media", media_report.index), ("jobs", jobs_report.index))]  # fmt: skip
     write_text(folder / "README.md", "".join(pages))
 
 

@@ -12,28 +12,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing
-from multiprocessing import get_context
+from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from .machine import environment
 from .results import Steal, machine, write
+from .rows import Row, tell
 from .work import SENTENCES, sentences
-from .worker import Failed, settle, variables
+from .worker import Failed
 
-TURNS, QUICK_TURNS = 7, 2
-SECONDS_A_TURN = 1.0
 QUERY = "Which function returns the paths of the files in a folder?"
 TOKENS, DOCUMENTS, DOCUMENT_TOKENS, WIDTH = 32, 1000, 128, 128
 """MaxSim: the vectors of the query, the documents, the vectors of each, and the numbers of a vector."""
-PATIENCE = 1800.0
 
 
 def documents() -> list[str]:
@@ -351,100 +344,9 @@ OPERATIONS = {"maxsim": 2.0 * TOKENS * DOCUMENTS * DOCUMENT_TOKENS * WIDTH}
 """The operations of a row whose rate is compared with that of products."""
 
 
-class Process:
-    """Calls the methods of a library, or `timed`, in a process of its own."""
-
-    def __init__(self, row: str, name: str, arguments: tuple[Any, ...]):
-        context = get_context("spawn")
-        self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, row, name, arguments), daemon=True)
-        with variables(environment(name, arguments[-1], arguments[0])):
-            self.process.start()
-        other.close()
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Return the result of a method; raises `Failed` with its error."""
-        try:
-            self.connection.send((method, arguments))
-            if not self.connection.poll(PATIENCE):
-                raise Failed(f"no answer in {PATIENCE / 60:.0f} minutes")
-            ok, result = self.connection.recv()
-        except (EOFError, OSError):
-            raise Failed("its process ended") from None
-        if not ok:
-            raise Failed(result)
-        return result
-
-    def close(self) -> None:
-        self.connection.close()
-        self.process.join(10)
-        self.process.kill()
-        self.process.join()
-
-
-def serve(connection: Any, row: str, name: str, arguments: tuple[Any, ...]) -> None:
-    """Answer calls until the other end closes."""
-    library = ROWS[row][name](*arguments)
-    while True:
-        try:
-            method, given = connection.recv()
-        except EOFError:
-            return
-        try:
-            reply = True, timed(library, *given) if method == "timed" else getattr(library, method)(*given)
-        except Exception as error:
-            reply = False, f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        connection.send(reply)
-
-
-def timed(library: Library, calls: int) -> list[float]:
-    """Return the seconds of each of some calls, and wait until no thread of this process spins."""
-    times = []
-    for _ in range(calls):
-        start = perf_counter()
-        library.run()
-        times.append(perf_counter() - start)
-    settle()
-    return times
-
-
-class Row:
-    """The libraries of one row, measured in turns."""
-
-    def __init__(self, row: str, arguments: tuple[Any, ...], stack: ExitStack):
-        self.row, self.cells, self.processes = row, {}, {}
-        for name in ROWS[row]:
-            try:
-                with closing(Process(row, name, arguments)) as maker:
-                    maker.call("prepare")
-                process = stack.enter_context(closing(Process(row, name, arguments)))
-                process.call("load")
-                self.processes[name] = process
-            except Failed as error:
-                self.cells[name] = {"why": str(error)}
-
-    def measure(self, quick: bool) -> dict[str, dict[str, Any]]:
-        """Return for each library its times in seconds, and its largest difference from the first library's results."""
-        results, calls, times, limit = {}, {}, {}, 0.0
-        for name, process in self.processes.items():
-            results[name] = process.call("run")
-            calls[name] = 1 if quick else max(1, int(SECONDS_A_TURN / min(process.call("timed", 2))))
-            times[name] = []
-        order = list(times)
-        for _ in range(QUICK_TURNS if quick else TURNS):
-            for name in order:
-                times[name] += self.processes[name].call("timed", calls[name])
-            if self.row in OPERATIONS:
-                limit = max(limit, self.processes["engine"].call("limit"))
-            order = order[1:] + order[:1]
-        first = next(iter(results.values()), None)
-        for name, seconds in times.items():
-            same = results[name].shape == first.shape
-            self.cells[name] = {"median": median(seconds), "minimum": min(seconds), "calls": len(seconds),
-                                "difference": float(np.abs(results[name] - first).max()) if same else None}
-            if limit:
-                self.cells[name]["fraction"] = OPERATIONS[self.row] / median(seconds) / limit
-        return {name: self.cells[name] for name in ROWS[self.row]}
+def make(row: str, name: str, *arguments: Any) -> Library:
+    """Return a library of a row."""
+    return ROWS[row][name](*arguments)
 
 
 def main() -> None:
@@ -462,25 +364,15 @@ def main() -> None:
     steal = Steal()
     found: dict[str, Any] = {"tool": "heads", "machine": machine(a.threads), "quick": a.quick, "rows": []}
     for row in a.rows:
+        arguments = (a.files.resolve(), a.minilm.resolve(), a.splade and a.splade.resolve(), a.sentences, a.threads)
         with ExitStack() as stack:
-            cells = Row(row, (a.files.resolve(), a.minilm.resolve(), a.splade and a.splade.resolve(), a.sentences,
-                              a.threads), stack).measure(a.quick)
+            found_row = Row(make, row, ROWS[row], a.files.resolve(), a.threads, arguments, stack)
+            cells = found_row.measure(a.quick, OPERATIONS.get(row, 0.0))
         found["rows"] += [{"row": row, "library": name, **cell} for name, cell in cells.items()]
-        for name, cell in cells.items():
-            print(f"{row:<18} {name:<22}", why_or_times(cell), file=sys.stderr, flush=True)
+        tell(row, cells)
     if a.out:
         found["machine"]["steal"] = steal.share()
         write(a.out, found)
-
-
-def why_or_times(cell: dict[str, Any]) -> str:
-    """Return a line about one library."""
-    if "why" in cell:
-        return str(cell["why"])
-    difference = "results of another shape" if cell["difference"] is None else f"differs by {cell['difference']:.1e}"
-    rate = f", {cell['fraction']:.2f} of the rate of products" if "fraction" in cell else ""
-    middle, least = 1000 * cell["median"], 1000 * cell["minimum"]
-    return f"{middle:9.1f} ms in the median, {least:9.1f} at least, {difference}{rate}"
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import BackendUnavailable, InputError, UnsupportedError, shown
 from ..model.bits import PORTABLE, check_bits
-from ..weights.packed import PackedFormat
-from .interfaces import Backend
+from .interfaces import Backend, DecodingBackend
+
+if TYPE_CHECKING:
+    from ..weights.model import Transformer
 
 BACKENDS = {
     "cython": "engine.backends.cython_cpu",
@@ -57,28 +60,32 @@ def get_backend(name: str) -> Backend:
     raise BackendUnavailable("cannot run " + "; ".join(reasons))
 
 
-def check_portable(backend: Backend, bits: Any) -> bool:
-    """Return whether `bits`, an argument of a caller, asks for portable bits.
+def choose_backend(name: Any, bits: Any, parts: Iterable[Transformer] = ()) -> Backend:
+    """Return the backend of this name, as `get_backend`, once it is sure that it can run the parts of a model.
 
-    Raises `InputError` for a value that is none of `BITS`, and `UnsupportedError` if the backend has no portable bits.
+    bits: the argument of the caller; raises `InputError` for a value that is none of `BITS`. Raises `UnsupportedError`
+    if the backend has no portable bits and the caller wants them, runs no decoders and a part is one, or does not read
+    the packed weights of a part.
     """
-    if check_bits(bits) != PORTABLE:
-        return False
-    if (reason := backend.no_portable_bits()) is not None:
+    backend = get_backend(name)
+    portable = check_bits(bits) == PORTABLE
+    if portable and (reason := backend.no_portable_bits()) is not None:
         raise UnsupportedError(reason)
-    return True
+    for part in parts:
+        if part.config.decodes and not isinstance(backend, DecodingBackend):
+            raise UnsupportedError(f"this model has a decoder, and the backend {backend.name} runs none; cython, numba "
+                                   "and reference do")
+        _check_layout(backend, part, portable)
+    return backend
 
 
-def check_layout(backend: Backend, layout: PackedFormat | None, decodes: bool, portable: bool = False) -> None:
-    """Raise `UnsupportedError` unless a backend reads packed linear maps of this layout; None is plain weights.
-
-    decodes: whether they are those of a decoder. portable: whether results shall have portable bits.
-    """
-    if layout is None:
+def _check_layout(backend: Backend, part: Transformer, portable: bool) -> None:
+    """Raise `UnsupportedError` if the linear maps of a part are packed, and the backend reads another layout."""
+    if part.layout is None:
         return
-    readable = backend.layout(layout.precision, decodes, portable)
-    if readable != layout:
+    readable = backend.layout(part.layout.precision, part.config.decodes, portable)
+    if readable != part.layout:
         reads = "no packed file" if readable is None else str(readable)
-        raise UnsupportedError(f"the file is packed as {layout}; the backend {backend.name} reads {reads} here"
+        raise UnsupportedError(f"the file is packed as {part.layout}; the backend {backend.name} reads {reads} here"
                                f"{' for portable bits' * portable}. Load the original model, or pack it on this "
                                f"machine: engine convert --packed{' --bits portable' * portable}")

@@ -132,18 +132,12 @@ class Decoder(Protocol):
         """End a request: release all its hypotheses, and its source."""
 
 
-@runtime_checkable
-class DecodingBackend(Protocol):
-    """A backend that also runs decoders."""
-
-    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Decoder:
-        """Lay the weights of a decoder out; raises `UnsupportedError` if the backend cannot run the model."""
-
-
 class Backend(Protocol):
     """One way to run a model."""
 
     name: str
+    batch_invariant: bool
+    """Whether a sequence has the same bits in every batch, so that works of several callers may share one."""
 
     def unavailable(self) -> str | None:
         """Return the reason, in words for the user, why this backend cannot run here; None when it can."""
@@ -171,6 +165,14 @@ class Backend(Protocol):
 
         portable: whether results have portable bits, which the backend must have.
         """
+
+
+@runtime_checkable
+class DecodingBackend(Backend, Protocol):
+    """A backend that also runs decoders."""
+
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Decoder:
+        """Lay the weights of a decoder out; raises `UnsupportedError` if the backend cannot run the model."""
 
 
 def refuse_decoder(config: ModelConfig) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,6 +48,9 @@ class AttentionCall:
 
 class Ops(Protocol):
     """The operations of one backend. Results are new arrays of the inputs' dtype; config.py names the activations."""
+
+    def keep(self, arrays: Iterable[np.ndarray]) -> None:
+        """Say that these arrays, which are arguments of many calls, never change, so that copies on a GPU may stay."""
 
     def attention(self, call: AttentionCall) -> np.ndarray:
         """Return softmax(scores) v, [B,H,T,e]; a query that sees no key gets zeros."""

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from .advice import CALLS, CHAT, POSITIONAL
+from .advice.calls import CALLS, CHAT, POSITIONAL
 from .errors import CallError, InputError, UnsupportedError, listed, nearest, shown
 
 P = ParamSpec("P")

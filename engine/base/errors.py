@@ -28,12 +28,12 @@ class WeightsError(EngineError, ValueError):
     """A weights file or model folder is damaged, incomplete or does not fit its configuration."""
 
 
-class FileMissing(WeightsError, FileNotFoundError):
-    """There is no file at the path of a recording."""
-
-
 class InputError(EngineError, ValueError):
     """An argument of a call has the wrong type, shape or range."""
+
+
+class FileMissing(InputError, WeightsError, FileNotFoundError):
+    """There is no file at the path of a recording or of an image."""
 
 
 class TextTooLong(InputError):
@@ -134,7 +134,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> list[str]:
     """Return the known name that a wrong name resembles most, in a list; an empty list if there is none.
 
-    least: how much alike both have to be, as `difflib.get_close_matches` counts it.
+    least: how much alike both have to be, from 0 to 1: twice the equal letters over all letters (`difflib`).
     The search takes time for every pair of letters, so that it looks at the first `_MOST_COMPARED` names alone, and at
     none of more than 100 characters.
     """

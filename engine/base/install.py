@@ -23,6 +23,11 @@ def install_command(extra: str = "") -> str:
             "where it is installed")
 
 
+def older_package(package: str, below: int) -> str:
+    """Return advice to install a package older than a version, with the command in full."""
+    return f"run pip install '{package}<{below}'"
+
+
 def build_command() -> str:
     """Return advice to compile all modules anew, with the command in full."""
     return "run make test, which compiles them here" if (PACKAGE.parent / "setup.py").exists() else install_command()

@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801, as it is written like functools.cached_property
-    """As `functools.cached_property`, which before Python 3.12 holds a lock while it computes.
+    """An attribute that is computed when it is first read, and then kept; without a lock.
 
-    A child that another thread forks at that moment would wait for the lock for ever. Without it, two threads that come
-    first at the same time both compute the value.
+    `functools.cached_property` holds a lock while it computes, before Python 3.12. A child that another thread forks at
+    that moment would wait for it for ever. Without it, two threads that come first at the same time both compute.
     """
 
     def __init__(self, compute: Callable[[Any], T]):

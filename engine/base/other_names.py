@@ -1,7 +1,7 @@
 """What becomes of a name that another library, or an earlier version of the engine, has for an argument or an option.
 
 An argument whose meaning is the same is accepted under the other name. For every other argument one line says which of
-ours does it, or that there is nothing like it. `advice.py` is the table of all names, which `arguments.py`
+ours does it, or that there is nothing like it. `advice` is the table of all names, which `arguments.py`
 reads for calls, and `engine.cli` for the command line.
 """
 

@@ -40,7 +40,7 @@ def progress(total: int, show: bool | None, name: str = "Sentences",
 @contextmanager
 def growing_progress(show: bool | None, name: str,
                      unit: str) -> Iterator[tuple[Callable[[int], object], Callable[[int], object]]]:
-    """Show a progress bar as `progress` does, whose total is not known at first.
+    """Show a progress bar whose total is not known at first.
 
     Yields a function to call with the number just completed, and one to call with the number that the total grows by.
     """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.advice import FILE, MODEL
+from ..base.advice.commands import FILE, MODEL
 from ..base.errors import InputError, shown
 from ..base.other_names import OtherName, same
 from .other_options import is_option, row_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import io
 import os
 import re
@@ -99,10 +100,10 @@ def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = 
 
     kept: the ends of names among `NOT_LINES` that the command reads. other: what to do with a file whose name has
     another of these ends. one_text: whether a text may stand in the place of the file, which is then the only input.
-    images: whether the file may be an image, which is then the only input. Raises `InputError`.
+    images: whether the file may be an image, or a pattern of them; others may follow it. Raises `InputError`.
     """
-    if images and args.texts is None and args.file is not None and Path(args.file).suffix.lower() in ENDINGS:
-        return [Path(args.file)], [args.file]
+    if images and args.texts is None and args.file is not None and (paths := _images([args.file, *args.more])):
+        return [*map(Path, paths)], paths
     texts = given_texts(args, one_text)
     if texts is None:
         name = args.file or STDIO
@@ -116,6 +117,35 @@ def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = 
     if args.file is not None:
         raise InputError(f"{option} comes in place of a file; leave out {shown(args.file)}")
     return texts, [f"{option} {shown(text)}" for text in texts]
+
+
+def is_image_name(word: str) -> bool:
+    """Return whether a word is the name of an image, or a pattern of such names, by its end."""
+    return Path(word).suffix.lower() in ENDINGS
+
+
+def _images(words: Sequence[str]) -> list[str]:
+    """Return the paths of the images that words name, each by its path or by a pattern; [] for words of other files.
+
+    Raises `InputError` where some are images and others are not, and for a pattern or a folder without a file.
+    """
+    found: list[str] = []
+    for word in words:
+        is_pattern = glob.has_magic(word) and not os.path.lexists(word)
+        matches = sorted(glob.glob(word, recursive=True)) if is_pattern else [word]
+        if not matches and is_image_name(word):
+            raise InputError(f"{shown(word)}: no file matches this pattern; give the path of an image, or another "
+                             "pattern in quotes")
+        found += matches
+    images = [*map(is_image_name, found)]
+    if any(images) and not all(images):
+        raise InputError(f"{shown(found[images.index(False)])} is no image by its name, beside "
+                         f"{shown(found[images.index(True)])}; give images alone, or files of texts in a call of their "
+                         f"own. The names of images end in {', '.join(ENDINGS)}")
+    if len(words) == 1 and os.path.isdir(words[0]) and any(map(is_image_name, os.listdir(words[0]))):
+        raise InputError(f"{shown(words[0])} is a folder; give its images by a pattern in quotes, such as "
+                         f"{shown(os.path.join(words[0], '*.jpg'))}")
+    return found if any(images) else []
 
 
 def given_texts(args: argparse.Namespace, one_text: bool = True) -> list[str] | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ..backends import check_portable, get_backend
+from ..backends import choose_backend
 from ..base.errors import InputError
 from ..files.writing import check_folder
 from ..loading.load import choose_kind, load_model, open_source
@@ -74,8 +74,9 @@ def write(source: Source, out: str, *, kind: str | None, task: str | None, preci
 
 def _pack(part: Transformer, precision: str | None, bits: str) -> Transformer:
     """Return an encoder or a decoder packed for the compiled kernels of this CPU, which compute in `precision`."""
-    portable = check_portable(get_backend("cython"), bits)     # raises the reason why it cannot run
+    choose_backend("cython", bits)      # raises the reason why it cannot run
     from ..backends.cpu.packer import pack_transformer
     from ..backends.cython_cpu import isa
 
-    return pack_transformer(part, isa.chosen().product(part.precision_for(precision), part.config.decodes, portable))
+    product = isa.chosen().product(part.precision_for(precision), part.config.decodes, bits == PORTABLE)
+    return pack_transformer(part, product)

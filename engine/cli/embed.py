@@ -15,8 +15,9 @@ import numpy as np
 
 from ..backends import get_backend
 from ..base.arguments import positive_int, positive_int_or_none
-from ..base.errors import InputError, WeightsError, listed, shown, without_credentials
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown, without_credentials
 from ..base.version import __version__
+from ..encoding.image_encoder import NO_SETTINGS
 from ..encoding.vector_precision import PRECISIONS
 from ..interface.engine import Engine
 from ..jobs.job import (
@@ -47,6 +48,8 @@ DTYPES = ("float32", "float16", *PRECISIONS[1:])
 """The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
 UNIT_ROWS = {"tokens": 1024}
 """The most rows of a unit, by the kind of result; 16,384 of the other kinds, which take less room."""
+UNIT_IMAGES = 256
+"""The most rows of a unit of images, each of which takes as long as some hundred texts."""
 _PORTABLE_BITS = f"portable bits, version {DEFINITION}"
 """What parts with portable bits say in place of an instruction set."""
 RESULT_COLUMNS = {"vector", "vectors", "indices", "values", "label", "score"}
@@ -63,7 +66,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=FORMATS, help="format of the files; by default the one of their names, "
                          "such as .jsonl. openai is the file of a batch of requests to /v1/embeddings, which is "
                          "answered in its own format")
-    command.add_argument("--column", default="text", help="column, or field of JSON, with the text; by default text")
+    command.add_argument("--column", help="column, or field of JSON, with the text or the image; by default text, or "
+                         "image")
+    command.add_argument("--images", action="store_true", help="the column holds images, paths or the bytes of files, "
+                         "of a model that reads texts, too; a model of images alone needs no option")
     command.add_argument("--id", help="column with the id of a row; by default the id is file:position")
     command.add_argument("--keep", default="", metavar="COLUMNS", help="other columns to copy, separated by commas")
     command.add_argument("--result", choices=STREAMED, default="vectors", help="what to compute for each row: "
@@ -79,7 +85,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
     command.add_argument("--shard", metavar="I/N", help="compute share I of N of the parts, such as 0/16 to 15/16")
     command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part of Parquet, and a quarter "
-                         "of the most rows of one of another format; by default 16384, or 1024 for tokens")
+                         "of the most rows of one of another format; by default 16384, 1024 for tokens, or 256 for "
+                         "images")
     command.add_argument("--unit-bytes", type=int, default=2**20, metavar="N", help="bytes of a file whose lines make "
                          "one part, for the other formats; by default 1048576")
     command.add_argument("--verify", nargs="?", type=_rows_to_verify, const=0, metavar="ROWS",
@@ -116,7 +123,7 @@ def embed(args: argparse.Namespace) -> None:
     settings = _settings(args, engine, checksum(path))
     _check_route(args, engine)
     settings.recipe.check(engine)
-    _check_dimensions(args, engine)
+    _check_dimensions(args, engine, settings.columns.images)
     isa = _instruction_set(engine)
     refuse_own_patterns(inputs, args.output, own_names(args.format))
     files = find_inputs(inputs)
@@ -136,7 +143,9 @@ def embed(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSettings:
     """Return what decides the bytes of a part; raises `InputError`."""
-    columns = ColumnNames(args.column, args.id or None, tuple(name for name in args.keep.split(",") if name))
+    images = _reads_images(args, engine)
+    columns = ColumnNames(args.column or ("image" if images else "text"), args.id or None,
+                          tuple(name for name in args.keep.split(",") if name), images=images)
     if taken := RESULT_COLUMNS.intersection(columns.kept):
         raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
     options: dict[str, Any] = {}        # of Engine.encode_stream, whose `task` is --route here: --task is an adapter
@@ -145,9 +154,10 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSetti
                         ("normalize_embeddings", args.normalize or None)):
         options |= {} if value is None else {name: value}
     options |= label_options(args)
-    described = options | {"result": args.result, "dtype": args.dtype, "column": args.column, "id": columns.id,
+    described = options | {"result": args.result, "dtype": args.dtype, "column": columns.text, "id": columns.id,
                            "keep": list(columns.keep), "computation": engine.precision, "adapter": args.task,
                            "format": args.format}
+    described |= {"images": True} if images else {}
     # Portable bits are those of every backend that has them. A record without bits is one of the fastest arithmetic.
     described |= {"bits": _PORTABLE_BITS} if engine.bits == PORTABLE else {"backend": engine.backend}
     known = signature(getattr(Engine, STREAMED[args.result].name)).parameters
@@ -163,9 +173,24 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSetti
     if args.ranges is not None:
         options["ranges"] = ranges = _read_ranges(args.ranges)
         described["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()
-    rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
-    return JobSettings(digest, columns, Recipe(args.result, options, args.dtype), options=described, format=args.format,
-                       rows=rows, size=positive_int("--unit-bytes", args.unit_bytes))
+    usual = UNIT_IMAGES if images else UNIT_ROWS.get(args.result, 16384)
+    rows = usual if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
+    return JobSettings(digest, columns, Recipe(args.result, options, args.dtype, images), options=described,
+                       format=args.format, rows=rows, size=positive_int("--unit-bytes", args.unit_bytes))
+
+
+def _reads_images(args: argparse.Namespace, engine: Engine) -> bool:
+    """Return whether the column holds images; raises `InputError` for a model that cannot read them."""
+    images = args.images or (engine.reads_images and engine.text is None)
+    if images and not engine.reads_images:
+        raise InputError("--images: this model reads texts alone; leave the option out, or take a model of images")
+    if images and args.format == "openai":
+        raise InputError("--format openai is for batches of texts, and this is a job of images")
+    if images and STREAMED[args.result].prepare_images is None:
+        raise InputError(f"--result {args.result} is for texts; images have vectors or classes")
+    if images and engine.image_encoder.settings is None:
+        raise UnsupportedError(NO_SETTINGS)
+    return images
 
 
 def _check_route(args: argparse.Namespace, engine: Engine) -> None:
@@ -181,10 +206,11 @@ def _check_route(args: argparse.Namespace, engine: Engine) -> None:
         raise InputError(f"--route {given}: the routes of this model are {listed(engine.routes)}") from error
 
 
-def _check_dimensions(args: argparse.Namespace, engine: Engine) -> None:
+def _check_dimensions(args: argparse.Namespace, engine: Engine, images: bool) -> None:
     """Raise `InputError` for more dimensions than vectors have, of which `encode` would keep all."""
     if args.truncate_dim is not None:
-        width = engine.engine_of(args.route).with_text(truncate_dim=None).get_embedding_dimension()
+        reader = engine.engine_of(args.route)
+        width = (reader.image_encoder if images else reader.text_encoder).whole_width
         if args.truncate_dim > width:
             raise InputError(f"--truncate-dim {args.truncate_dim}: the vectors of this model have {width} dimensions; "
                              "give fewer, or leave the option out")

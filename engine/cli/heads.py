@@ -74,7 +74,8 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
         "file", nargs="?",
         help="UTF-8 text" + (f": a line is {line}" if line else "") + f"; with --jsonl, or if the name ends in .jsonl, "
         f"a line is a JSON object with {' and '.join(fields)}; - for standard input, the default" + (
-            "; or an image; for a model of images a line is the path of one" if name == "classify" else "") + (
+            "; or images, by their paths or by patterns in quotes; for a model of images alone a line is the path of "
+            "one" if name == "classify" else "") + (
             "" if name == "rank" else f"; or one {TEXTS[name][2:]} itself, where there is no such file"))
     if name in ABOUT:
         command.add_argument(f"--{ABOUT[name]}", metavar="TEXT", help=_ABOUT_HELP[name])

@@ -155,7 +155,8 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
 def _add_encode(command: argparse.ArgumentParser) -> None:
     add_model(command)
     command.add_argument("file", nargs="?", help="UTF-8 text, one sentence per line; - for standard input, the "
-                         "default; or one sentence itself, where there is no such file")
+                         "default; or one sentence itself, where there is no such file; or images, by their paths or "
+                         "by patterns in quotes; for a model of images alone a line is the path of one")
     add_texts(command, "--text", "a sentence")
     command.add_argument("-o", "--output", required=True, help="file to write: *.npy for a NumPy array, float32 "
                          "[lines, dimensions]; *.csv or *.jsonl for one vector a line; - for JSON lines on standard "

@@ -12,7 +12,8 @@ from dataclasses import fields
 from inspect import signature
 from typing import Any
 
-from ..base.advice import AT_CALL, CALLS, COMMANDS, FILE, LOAD, MODEL, OPTIONS
+from ..base.advice.calls import AT_CALL, CALLS, LOAD
+from ..base.advice.commands import COMMANDS, FILE, MODEL, OPTIONS
 from ..base.errors import closest, listed, nearest
 from ..base.other_names import OtherName, same
 from ..interface.engine import Engine

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import NoReturn
 
-from ..base.advice import COMMANDS, FILE, MODEL
+from ..base.advice.commands import COMMANDS, FILE, MODEL
 from ..base.errors import InputError
 from .aliases import Aliases, as_path, as_typed, take_aliases
-from .console import is_text
+from .console import is_image_name, is_text
 from .other_options import (
     advice_on_command,
     advice_on_options,
@@ -23,10 +23,13 @@ from .other_options import (
     unknown_options,
 )
 
-MANY_FILES = {"encode": "engine encode reads one file; engine embed MODEL FILES -o FOLDER reads many"}
+MANY_FILES = {"encode": "engine encode reads one file of texts, or images; engine embed MODEL FILES -o FOLDER reads "
+              "many files"}
 """What to do with several files, by a command that reads one."""
 TAKE_MODELS = ("convert", "embed")
 """The commands whose words behind the model may look like models."""
+READ_IMAGES = ("classify", "encode")
+"""The commands that take several images in the place of a file of texts."""
 ONE_TEXT = ("chat", "generate", "translate", "classify", "tag", "answer", "encode")
 """The commands that take one text in the place of a file."""
 
@@ -81,7 +84,8 @@ class CommandParser(Parser):
         words = [word for given in places for word in ([given] if isinstance(given, str) else given or [])]
         self._check_places(args, left)
         self._check_order([*words, *left])
-        if left:
+        args.more = left
+        if left and not (self.name in READ_IMAGES and is_image_name(args.file)):
             self.error(f"unrecognized arguments: {' '.join(left)}; {self._instead_of([*words, *left])}")
         args.command = self.name
         return args

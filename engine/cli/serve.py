@@ -135,7 +135,7 @@ def _model(args: argparse.Namespace, path: str) -> AnyModel:
         limit = min(most or model.max_seq_length or model.max_batch_tokens, model.max_seq_length or sys.maxsize)
         if limit > model.max_batch_tokens:      # which costs memory only once such a text comes
             model = load(source, **options, max_batch_tokens=limit)
-        return model.limited_to(limit)
+        return model if model.text is None else model.limited_to(limit)
     if isinstance(model, Reranker) and most is not None:
         model = load(source, **options, max_length=most)
     served: AnyModel = model

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,20 @@ from ..base.stop import NEVER, Stop
 from ..images import Images
 from ..model.image_config import ImageConfig
 from ..queues.work import Pieces
-from ..text.tokenizer import Tokens, gathered
+from ..text.tokens import Tokens, merge_tokens, note_tokens
 from ..weights.attention_pooling import AttentionPooling
-from ..weights.input_layers import Patches
+from ..weights.input_layers import CutImage, Patches
 from .packing import pack_embeds
 from .vector_encoder import Packed, VectorEncoder
 
 POOLING = ("cls",)
 """The vector of an image is that of its class token."""
+
+
+NO_SETTINGS = ("the files of this model have no preprocessor_config.json, which says what sizes and numbers images "
+               "need; copy it from the model's source, or give forward(pixel_values=...) images that are resized and "
+               "normalised")
+"""What a model without settings of images says."""
 
 
 class ImageEncoder(VectorEncoder):
@@ -44,7 +49,7 @@ class ImageEncoder(VectorEncoder):
         if self._head is None:
             return super().pooled(vectors, cu_seqlens, skip)
         assert self._ops is not None
-        return np.stack([self._head(vectors[first:last], self._ops) for first, last in pairwise(cu_seqlens.tolist())])
+        return self._head(vectors, cu_seqlens.tolist(), self._ops)
 
     @property
     def settings(self) -> ImageConfig | None:
@@ -54,23 +59,25 @@ class ImageEncoder(VectorEncoder):
     def tokens(self, images: Images, stop: Stop = NEVER) -> Tokens:
         """Return what the first layer reads of images, the first of three steps of `Engine.encode`.
 
-        All are read at once: `Images.parts` bounds the memory.
+        `Images.parts` bounds the memory.
         """
         if self._images is None:
-            raise UnsupportedError("the files of this model have no preprocessor_config.json, which says what sizes "
-                                   "and numbers images need; copy it from the model's source, or give "
-                                   "forward(pixel_values=...) images that are resized and normalised")
+            raise UnsupportedError(NO_SETTINGS)
         assert self._ops is not None
-        embeds: list[np.ndarray] = []
-        for i, pixels in enumerate(images.pixels(self._images, self._threads, stop)):
-            stop.check()
-            with images.named(i):
-                embeds.append(self._stem.embed(pixels, self._ops))
+        embeds = self._stem.embed(self._cuts(images, images.pixels(self._images, self._threads, stop), stop), self._ops)
         ids = [np.zeros(len(vectors), np.int32) for vectors in embeds]
+        note_tokens(map(len, ids))
         return Tokens(ids, ids, embeds=embeds)
 
+    def _cuts(self, images: Images, pixels: Iterable[np.ndarray], stop: Stop) -> Iterator[CutImage]:
+        """Yield the patches of images."""
+        for i, one in enumerate(pixels):
+            stop.check()
+            with images.named(i):
+                yield self._stem.cut(one)
+
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
-        tokens = gathered([(work.data, numbers) for work, numbers in pieces])
+        tokens = merge_tokens([(work.data, numbers) for work, numbers in pieces])
         assert tokens.embeds is not None
         batch, form = pack_embeds(self._config, tokens.embeds)
         return batch.tokens, Packed(tokens, batch, form)

@@ -39,7 +39,7 @@ def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None,
 
 def pack_rows(config: ModelConfig, input_ids: Sequence[np.ndarray],
               token_type_ids: Sequence[np.ndarray] | None = None) -> tuple[Batch, InputShape]:
-    """Pack the sequences of a tokenizer, int32 [T_i] each, as `pack` packs lists of the same numbers."""
+    """Pack the checked sequences of a tokenizer, int32 [T_i] each; token types that are None are zeros."""
     form = InputShape(np.array([0, *accumulate(map(len, input_ids))], np.int64), shape=None)
     if config.max_positions > 0:
         refuse_long(config, None, True, form, input_ids)

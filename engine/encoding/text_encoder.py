@@ -19,7 +19,8 @@ from ..model.text_config import TextConfig
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Pieces
 from ..text.sentences import Sentence, add_prompt
-from ..text.tokenizer import Tokenizer, Tokens, gathered
+from ..text.tokenizer import Tokenizer
+from ..text.tokens import Tokens, merge_tokens
 from ..weights.modules import Module
 from .packing import pack_rows
 from .unread import UnreadText, may_wait, read_all
@@ -35,7 +36,10 @@ class TextEncoder(VectorEncoder):
     def __init__(self, config: ModelConfig, text: TextConfig, plan: Plan, threads: int, max_tokens: int,
                  modules: tuple[Module, ...] = (), token_modules: tuple[Module, ...] = (), ops: Ops | None = None,
                  queue: ModelQueue | None = None):
-        """modules, token_modules, ops, queue: as in `VectorEncoder`."""
+        """modules, token_modules: what changes vectors after and before pooling, which `ops` computes.
+
+        queue: of the model; None for one of this encoder alone.
+        """
         super().__init__(config, plan, max_tokens, pooling=text.pooling, normalize=text.normalize,
                          truncate_dim=text.truncate_dim, modules=modules, token_modules=token_modules, ops=ops,
                          queue=queue)
@@ -91,7 +95,7 @@ class TextEncoder(VectorEncoder):
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
         """Return the number of tokens of a batch of the queue, which may be of several calls, and what a job reads."""
         read_all([work.data for work, _ in pieces])
-        tokens = gathered([(work.data, numbers) for work, numbers in pieces])
+        tokens = merge_tokens([(work.data, numbers) for work, numbers in pieces])
         types = tokens.token_type_ids if self.uses_token_types else None
         batch, form = pack_rows(self._config, tokens.input_ids, types)
         reads = tokens.reads

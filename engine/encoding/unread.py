@@ -8,7 +8,8 @@ import numpy as np
 
 from ..text.cuts import reported
 from ..text.sentences import Sentence, characters_of
-from ..text.tokenizer import Tokenizer, Tokens
+from ..text.tokenizer import Tokenizer
+from ..text.tokens import Tokens
 
 SHORT = 1024
 """A text with more characters is tokenized by its own call, while others compute."""
@@ -40,12 +41,12 @@ class UnreadText(Tokens):
 
     @property
     def input_ids(self) -> list[np.ndarray]:    # type: ignore[override]
-        """As in `Tokens`."""
+        """The ids of each text, for which the texts are tokenized now."""
         return self._tokens().input_ids
 
     @property
     def token_type_ids(self) -> list[np.ndarray]:   # type: ignore[override]
-        """As in `Tokens`."""
+        """The token types of each text, for which the texts are tokenized now."""
         return self._tokens().token_type_ids
 
     @property

@@ -16,7 +16,7 @@ from ..base.stop import Stop
 from ..model.config import ModelConfig
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Job, Pieces, Work
-from ..text.tokenizer import Tokens
+from ..text.tokens import Tokens
 from ..weights.modules import (
     SENTENCE,
     TOKENS,
@@ -45,8 +45,9 @@ class VectorEncoder(ABC):
     def __init__(self, config: ModelConfig, plan: Plan, max_tokens: int, *, pooling: tuple[str, ...],
                  normalize: bool = False, truncate_dim: int | None = None, modules: tuple[Module, ...] = (),
                  token_modules: tuple[Module, ...] = (), ops: Ops | None = None, queue: ModelQueue | None = None):
-        """pooling, normalize, truncate_dim: as in `TextConfig`. modules, token_modules: what changes vectors after and
-        before pooling, which `ops` computes.
+        """pooling: the modes, whose results lie side by side. normalize: whether vectors are scaled to length 1.
+        truncate_dim: how many of the first dimensions are kept; None for all. modules, token_modules: what changes
+        vectors after and before pooling, which `ops` computes.
 
         queue: of the model; None for one of this encoder alone.
         """

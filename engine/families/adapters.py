@@ -71,11 +71,10 @@ def merge_adapters(values: dict[str, Any], weights: dict[str, np.ndarray], task:
 def _merge(weight: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return weight + left right in float32; sums begin with the first column of `left`, on every CPU."""
     merged = np.empty(weight.shape, np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # a later check reports numbers that are not finite
-        for start in range(0, len(weight), _ROWS):
-            rows = slice(start, start + _ROWS)
-            change = np.zeros((len(left[rows]), right.shape[1]), np.float32)
-            for column, row in zip(left[rows].T, right, strict=True):
-                change += column[:, None] * row
-            merged[rows] = widened(weight[rows]) + change
+    for start in range(0, len(weight), _ROWS):
+        rows = slice(start, start + _ROWS)
+        change = np.zeros((len(left[rows]), right.shape[1]), np.float32)
+        for column, row in zip(left[rows].T, right, strict=True):
+            change += column[:, None] * row
+        merged[rows] = widened(weight[rows]) + change
     return merged

@@ -129,8 +129,7 @@ def _fold_quick_gelu(weights: Weights) -> Weights:
     for name, array in weights.items():
         after_layer = name.partition(".")[2].partition(".")[2]          # without the "layers.3."
         if (factor := factors.get(after_layer)) is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # a later check reports numbers that are not finite
-                folded[name] = widened(array) * np.float32(factor)
+            folded[name] = widened(array) * np.float32(factor)
     return folded
 
 

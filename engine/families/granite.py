@@ -45,9 +45,8 @@ def read_generator(values: Values) -> Parts:
     names = llama.names_of(config, _SHARED_MLP if dense else llama.TIED)
 
     def multiplied(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-        with np.errstate(over="ignore", invalid="ignore"):      # a later check reports infinite numbers and NaN
-            return config, {name: plain_numbers(array) * np.float32(multiplier) if name.endswith(_MULTIPLIED) else
-                            array for name, array in weights.items()}  # fmt: skip
+        return config, {name: plain_numbers(array) * np.float32(multiplier) if name.endswith(_MULTIPLIED) else array
+                        for name, array in weights.items()}
 
     return Parts(Part(config, names, multiplied))
 

@@ -119,10 +119,9 @@ def _fold_scales(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, We
         scale, linear = widened(weights[name]), name.removesuffix(".scale.lambda1")
         for part in ("weight", "bias"):
             array = weights.get(f"{linear}.{part}")
-            if array is None or array.ndim == 0 or array.shape[:1] != scale.shape:
+            if array is None or array.ndim not in (1, 2) or array.shape[:1] != scale.shape:
                 raise WeightsError(f"{name} {list(scale.shape)} has no {linear}.{part} with as many rows beside it")
-            with np.errstate(over="ignore", invalid="ignore"):  # a later check reports numbers that are not finite
-                folded[f"{linear}.{part}"] = widened(array) * (scale[:, None] if array.ndim == 2 else scale)
+            folded[f"{linear}.{part}"] = widened(array) * (scale[:, None] if array.ndim == 2 else scale)
     return config, folded
 
 

@@ -133,9 +133,8 @@ def _positions(arrays: Weights) -> np.ndarray:
         raise WeightsError("the positional convolution must have a weight, or weight_g [1, 1, K] and weight_v "
                            f"[D, D / groups, K], not {list(scale.shape)} and {list(direction.shape)}")
     wide = direction.astype(np.float64)
-    with np.errstate(all="ignore"):     # a later check reports numbers that are not finite
-        lengths = np.sqrt((wide * wide).sum(axis=(0, 1)))
-        return (wide * (scale.reshape(-1).astype(np.float64) / lengths)).astype(np.float32)
+    lengths = np.sqrt((wide * wide).sum(axis=(0, 1)))
+    return (wide * (scale.reshape(-1).astype(np.float64) / lengths)).astype(np.float32)
 
 
 FAMILIES = {name: Family(read_encoder) for name in ("wav2vec2", "hubert")}

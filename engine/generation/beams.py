@@ -106,10 +106,28 @@ class BeamGroup(PathGroup):
 
     def _log_probabilities(self, paths: list[Path], scores: Scores
                            ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return the changed log probabilities of the best tokens of each row, their ids, and the own ones: [R, k].
+        """Return (changed log probabilities, ids, the model's log probabilities) of each row's best tokens: [R, k].
 
-        The own ones are those of the model, where results tell them, and otherwise any numbers.
+        The model's are asked for only if results tell them; otherwise they are any numbers. A row of the greatest
+        length has its forced ends in place of its best tokens: each with the changed log probability 0.
         """
+        values, ids, own = self._best_tokens(paths, scores)
+        forced = self.must_end(paths)
+        if not forced:
+            return values, ids, own
+        values, ids, own, of_forced = values.copy(), ids.copy(), own.copy(), self.told_of_forced(paths, scores)
+        for i in forced:
+            ends = cast(Generation, paths[i].work).forced_ends[: values.shape[1]]
+            values[i] = -np.inf
+            values[i, : len(ends)] = 0
+            ids[i, : len(ends)] = ends
+            if of_forced:
+                own[i, : len(ends)] = of_forced[i][: len(ends)]
+        return values, ids, own
+
+    def _best_tokens(self, paths: list[Path], scores: Scores
+                     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+        """Return what `_log_probabilities` does, whatever a row must do next."""
         own: NDArray[np.float64]
         totals = scores.chosen.log_sum_exp.astype(np.float64)[:, None]
         if self.needs_logits:
@@ -131,16 +149,6 @@ class BeamGroup(PathGroup):
             values = own = words.values.reshape(-1, self.width) - totals
             if self.tells:
                 own = words.own.reshape(-1, self.width) - totals
-        forced = self.must_end(paths)
-        if forced:
-            ids, own, of_forced = ids.copy(), own.copy(), self.told_of_forced(paths, scores)
-        for i in forced:
-            ends = cast(Generation, paths[i].work).forced_ends[: values.shape[1]]
-            values[i] = -np.inf
-            values[i, : len(ends)] = 0
-            ids[i, : len(ends)] = ends
-            if of_forced:
-                own[i, : len(ends)] = of_forced[i][: len(ends)]
         return values, ids, own
 
 

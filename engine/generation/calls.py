@@ -65,7 +65,7 @@ def all_logits(queue: StepQueue, sources: Sequence[Batch], texts: Sequence[NDArr
                ) -> list[NDArray[np.float32]]:
     """Return the logits after each token of each text, one at least in each: float32 [n, V].
 
-    sources: that of each text, as `SourceStepper.open` takes it.
+    sources: the packed source of each text, which the encoder reads once.
     """
     works = [AllLogits(ids, queue.vocab_size, source, source.tokens)
              for source, ids in zip(sources, texts, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -45,9 +46,7 @@ class SingleGroup(PathGroup):
         """Return the next number of each sample that is drawn from the scores of a hypothesis."""
         work = cast(Generation, path.work)
         if not path.numbers:    # the model has just read the prompt, which all samples share
-            path.numbers = [iter(work.uniforms[sample].tolist()).__next__ if work.uniforms is not None else
-                            stream_of_numbers(work.config.seed, work.source_ids, work.prompt, sample).random
-                            for sample in range(work.samples)]
+            path.numbers = [_numbers_of(work, sample) for sample in range(work.samples)]
         try:
             return tuple([number() for number in path.numbers])
         except StopIteration:
@@ -58,7 +57,7 @@ class SingleGroup(PathGroup):
         """Return the hypotheses that go on after this step."""
         children, rows = self._children(paths)
         tokens, log_p, own, dead = self._next(paths, children, rows, scores)
-        for work in self._exhausted & {cast(Generation, path.work) for path in paths}:
+        for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
             assert work.uniforms is not None
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
                                               f"{work.uniforms.shape[1]}")
@@ -91,7 +90,10 @@ class SingleGroup(PathGroup):
         return live
 
     def _children(self, paths: list[Path]) -> tuple[list[Path], NDArray[np.intp]]:
-        """Return a hypothesis for each sample, and the row of its scores: a prompt that was read has all samples."""
+        """Return the hypotheses that get a next token, and the row of the scores of each.
+
+        A path goes on as itself; a prompt that was just read becomes a hypothesis for each sample, all with its row.
+        """
         if ALL not in [path.sample for path in paths]:      # as in most steps
             return paths, np.arange(len(paths))
         children, rows = [], []
@@ -142,6 +144,14 @@ class SingleGroup(PathGroup):
         words = found.drawn if self.draws else found.best
         own = np.repeat(logits, [len(want.numbers) or 1 for want in wants], axis=0)
         return replace(words, own=own[np.arange(len(own)), words.ids])
+
+
+def _numbers_of(work: Generation, sample: int) -> Callable[[], float]:
+    """Return what returns the next number of one sample of a request."""
+    if work.uniforms is not None:
+        return iter(work.uniforms[sample].tolist()).__next__
+    number = work.first_sample + sample
+    return stream_of_numbers(work.config.seed, work.source_ids, work.prompt, number).random
 
 
 def _end(path: Path, result: Generated, outcome: Outcome) -> None:

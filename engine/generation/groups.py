@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as List
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -70,7 +71,11 @@ class Path(Sequence):
 
 @dataclass(eq=False, slots=True)
 class _EchoedPath(Path):
-    """The prompt of a request that tells its log probabilities. They come first, with all but the last of its ids."""
+    """The prompt of a request with echo and logprobs: the model reads it for the log probabilities of its ids first.
+
+    Its first rows read all ids but the last one, and want the logits of the id after each; the row that reads the last
+    id then wants the first new token.
+    """
 
     def row(self, n: int) -> Row:
         work = cast(Generation, self.work)
@@ -107,6 +112,8 @@ class Generation(StepWork):
         self.new_text = None if new_text is None else partial(_text_of_none, new_text, config.stop_strings,
                                                               config.include_stop, least)
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
+        self.first_sample = 0
+        """The number of its first sample, whose random numbers are those of that sample of the request."""
         self.reserves = self.rows > 1 or bool(request.heads)
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
@@ -139,8 +146,23 @@ class Generation(StepWork):
             self.known = self._nothing()
         self.source = 0 if source is None else len(source)
         self.tokens_in = self.source + len(prompt)
-        # The model does not read the last token. Weights of cross-attention need one more pass over a whole result.
-        self.cached = self._cached(limit - 1) + (BLOCK * cells_of(limit) if request.heads else 0)
+        self.cached = self._cached()
+
+    def apart(self) -> List[Generation]:
+        """Return a work for each sample. Their prompts share what is read of them, and each reads its source itself."""
+        if self.samples == 1 or self.known is not None:
+            return [self]
+        works, config = [], replace(self.config, num_return_sequences=1)
+        for sample in range(self.samples):
+            work = copy(self)
+            work.config, work.samples, work.first_sample = config, 1, self.first_sample + sample
+            work.uniforms = None if self.uniforms is None else self.uniforms[sample : sample + 1]
+            work.reserves = bool(self.request.heads)
+            work.cached = work._cached()
+            if config.logprobs is not None:
+                work.logprobs = [[]]
+            works.append(work)
+        return works
 
     def _wants(self, vocab_size: int) -> tuple[Want, ...]:
         """Return what is wanted after a token, but for changes and draws."""
@@ -156,13 +178,16 @@ class Generation(StepWork):
         one = self._generated([], 0.0, "length", None)
         return [one if self.config.logprobs is None else replace(one, logprobs=())] * self.config.num_return_sequences
 
-    def _cached(self, most: int) -> int:
-        """Return the tokens of the cells that hypotheses of this many tokens may take."""
+    def _cached(self) -> int:
+        """Return the most tokens that it may need room for."""
+        most = self.limit - 1       # the model does not read the last token
         if not self.reserves:
             return most
         shared = len(self.prompt) // BLOCK      # cells of the prompt; all others may be of one hypothesis alone
-        # Beams that part inside a cell copy it, while their parents still have theirs.
-        return BLOCK * (shared + self.rows * (cells_of(most) - shared) + self.rows - 1)
+        # Beams that part inside a cell copy it, while their parents still have theirs. Weights of cross-attention need
+        # one more pass over a whole result.
+        return BLOCK * (shared + self.rows * (cells_of(most) - shared) + self.rows - 1
+                        + (cells_of(self.limit) if self.request.heads else 0))
 
     def reset(self) -> None:
         """Forget the results."""

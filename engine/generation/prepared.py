@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..backends import check_layout, check_portable, get_backend
+from ..backends import choose_backend
 from ..backends.interfaces import DecodingBackend
 from ..base.errors import InputError, UnsupportedError, shown
 from ..model.config import ModelConfig
@@ -43,12 +43,8 @@ class PreparedModel:
         model = model.checked()
         if model.decoder is None or model.kind == "encode":
             raise UnsupportedError("this model has no decoder, so it generates no tokens; an Engine runs its encoder")
-        chosen, keep_tokens = get_backend(options.backend), options.kept
-        if not isinstance(chosen, DecodingBackend):
-            raise UnsupportedError(f"the {chosen.name} backend does not run decoders; cython, numba and reference do")
-        portable = check_portable(chosen, options.bits)
-        for part in model.parts.values():
-            check_layout(chosen, part.layout, part.config.decodes, portable)
+        chosen, keep_tokens = choose_backend(options.backend, options.bits, model.parts.values()), options.kept
+        assert isinstance(chosen, DecodingBackend)      # `choose_backend` looked
         runs = {name: options.config(part.precision_for(options.precision)) for name, part in model.parts.items()}
         run = runs["decoder"]
         self.config: ModelConfig = model.decoder.config

@@ -97,7 +97,7 @@ class _Continuation(Sequence):
 def row_with_next(sequence: Sequence, n: int, likely: int = 0) -> Row:
     """Return the row that reads the next n ids, and wants the logits of the id after each of them.
 
-    likely: as in `Want`. The ids of the sequence go on behind its length by one id at least.
+    likely: how many of the likeliest words each place tells, too. The sequence has one id at least behind its length.
     """
     places = range(max(sequence.first_scored, sequence.read) + 1, sequence.read + n + 1)
     sequence.wants = (tuple([Want(ids=sequence.ids[i : i + 1], likely=likely) for i in places])

@@ -166,13 +166,18 @@ class StepWork(DecoderWork, ABC):
 
 
 class DecoderEntry(Entry):
-    """A work of a decoder on its way through the queue. Its parts are the new tokens."""
+    """A work of a decoder on its way through the queue.
+
+    Its parts are the new tokens, each as one integer: sample * `_SAMPLE` + id. A work whose results are known without
+    the model has ended when it is submitted.
+    """
 
     __slots__ = ("alone", "entered", "pace", "results", "session", "skipped", "work")
 
     def __init__(self, number: int, work: DecoderWork, priority: int, owner: Hashable, stop: OwnStop, session: object,
                  pace: Any):
-        """session: the session that the work belongs to, if there is one; pace: that of the session, for the queue."""
+        """session: the session that the work belongs to, if there is one. pace: the most seconds of a step that
+        the session allows."""
         super().__init__(number, priority, owner, stop)
         self.work: Any = work if work.known is None else None
         """The work; None after its end."""

@@ -24,7 +24,7 @@ from ..encoding.text_encoder import TextEncoder
 from ..encoding.vector_encoder import Packed, VectorEncoder
 from ..model.head import HeadConfig, HeadLinear, HeadNorm, HeadNormalize, Mean, Step
 from ..queues.work import Work
-from ..text.tokenizer import Tokens
+from ..text.tokens import Tokens
 from ..uncertainty.probabilities import probabilities
 from ..weights.calibration import Calibration
 from ..weights.head import Head

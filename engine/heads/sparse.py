@@ -30,7 +30,7 @@ from ..encoding.call import PLAIN, Call
 from ..encoding.vector_encoder import Packed
 from ..model.head import Scatter
 from ..queues.work import Work
-from ..text.tokenizer import Tokens
+from ..text.tokens import Tokens
 from .runner import LOGITS_AT_A_TIME, HeadRunner
 
 Nonzeros: TypeAlias = tuple[np.ndarray, np.ndarray]

@@ -23,7 +23,7 @@ from ..base.arguments import count_or_none
 from ..base.errors import InputError, listed, shown
 from ..base.stop import NEVER, Stop
 from ..text.sentences import check_order, read_texts
-from ..text.tokenizer import Places
+from ..text.tokens import Places
 from ..uncertainty.measures import entropy, margin
 from ..weights.modules import softmax
 from .runner import HeadRunner, check_choice

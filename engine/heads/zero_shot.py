@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, located, shown
 from ..text.sentences import check_text, check_texts
-from ..text.tokenizer import SecondTexts
+from ..text.tokens import SecondTexts
 from .classify import best_labels
 from .runner import FUNCTIONS, HeadRunner
 

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, overload
 
 import numpy as np
 
+from ..base.ahead import Pool, ahead
+from ..base.arguments import warn_caller
 from ..base.errors import InputError, located, shown
 from ..base.stop import NEVER, Stop
 from ..model.image_config import ImageConfig
 from ..text.sentences import check_order
 from .pixels import pixels_of
-from .sources import EXPECTED, checked_array, is_pillow, name_of
+from .sources import ENDINGS, EXPECTED, checked_array, is_pillow, name_of
 
 TOGETHER = 64
-"""The most images that are read at one time; the token vectors of as many of 224 x 224 pixels take 40 MB."""
+"""The most images that are read at one time, and ahead of those that are computed; the token vectors of as many of
+224 x 224 pixels take 40 MB, and their pixels as much."""
+
+
+class Reading:
+    """The images of a call that threads read beside the passes of the model; its slices share it."""
+
+    def __init__(self) -> None:
+        self._whole: Images | None = None       # None outside of `ahead`
+        self._pixels: Iterator[np.ndarray] | None = None
+        self._stack = ExitStack()
+
+    @contextmanager
+    def ahead(self, images: Images) -> Iterator[None]:
+        """Read images in this block ahead of those that are taken, which are all of them in their order."""
+        self._whole = images
+        try:
+            with self._stack:
+                yield
+        finally:
+            self._whole = self._pixels = None
+
+    def take(self, images: Images, config: ImageConfig, threads: int, stop: Stop) -> Iterator[np.ndarray]:
+        """Yield the pixels of some images, as `Images.pixels` does."""
+        if self._whole is None:
+            with ExitStack() as stack:
+                yield from images.read(config, threads, stop, stack)
+            return
+        if self._pixels is None:
+            self._pixels = self._whole.read(config, threads, stop, self._stack)
+        yield from islice(self._pixels, len(images))
 
 
 @dataclass(frozen=True)
@@ -29,6 +62,7 @@ class Images(Sequence[Any]):
     items: Sequence[Any]
     first: int = 0
     """The number of the first of them in the call."""
+    reading: Reading = field(default_factory=Reading, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -42,22 +76,30 @@ class Images(Sequence[Any]):
         if isinstance(places, int):
             return self.items[places]
         first, last, _ = places.indices(len(self.items))
-        return Images(self.items[first:last], self.first + first)
+        return replace(self, items=self.items[first:last], first=self.first + first)
 
     def parts(self, most: int | None = None) -> Iterator[range]:
         """Yield the places of images that are read at one time; most: of them, None for `TOGETHER`."""
         count = min(TOGETHER, most or TOGETHER)
         return (range(first, min(first + count, len(self))) for first in range(0, len(self), count))
 
+    def passing(self, places: range) -> int:
+        """Return about how many bytes some images take while they are read, where somebody counts them; else 0."""
+        return 0
+
     def named(self, i: int) -> AbstractContextManager[None]:
         """Return what puts the number of image i of these, and its path, in front of an error of a block."""
         return located(f"image {self.first + i}{name_of(self.items[i])}")
 
-    def pixels(self, config: ImageConfig, threads: int, stop: Stop = NEVER) -> list[np.ndarray]:
-        """Return the pixels of all images, float32 [3, H, W] each, which several threads read.
+    def pixels(self, config: ImageConfig, threads: int, stop: Stop = NEVER) -> Iterator[np.ndarray]:
+        """Yield the pixels of all images, float32 [3, H, W] each, which several threads read.
 
         Raises `InputError` with the number of the first image that cannot be read, and its path.
         """
+        return self.reading.take(self, config, threads, stop)
+
+    def read(self, config: ImageConfig, threads: int, stop: Stop, stack: ExitStack) -> Iterator[np.ndarray]:
+        """Yield what `pixels` does; the threads end with the stack. One thread reads an image when it is taken."""
 
         def read(i: int) -> np.ndarray:
             stop.check()
@@ -65,9 +107,8 @@ class Images(Sequence[Any]):
                 return pixels_of(self.items[i], config)
 
         if threads == 1 or len(self) < 2:
-            return [*map(read, range(len(self)))]
-        with ThreadPoolExecutor(min(threads, len(self))) as pool:
-            return [*pool.map(read, range(len(self)))]
+            return map(read, range(len(self)))
+        return ahead(read, range(len(self)), TOGETHER, stack.enter_context(Pool(min(threads, len(self)))))
 
 
 def is_image(value: Any, alone: bool = False) -> bool:
@@ -75,37 +116,72 @@ def is_image(value: Any, alone: bool = False) -> bool:
 
     alone: whether the model reads no texts, so that a str is a path, and any array of numbers is meant as an image.
     """
-    if isinstance(value, np.ndarray):       # of four axes it holds several images
-        return value.ndim in (2, 3) and (value.dtype == np.uint8 or (alone and value.dtype.kind not in "OUS"))
-    return isinstance(value, (os.PathLike, bytes, bytearray, memoryview)) or is_pillow(value) or (
-        alone and isinstance(value, str))
+    if isinstance(value, np.ndarray):       # of four axes it holds several images, and of two perhaps token ids
+        of_numbers = value.dtype.kind not in "OUS" and (alone or value.ndim == 3)
+        return value.ndim in (2, 3) and (value.dtype == np.uint8 or of_numbers)
+    if isinstance(value, str):
+        return alone
+    return isinstance(value, (os.PathLike, bytes, bytearray, memoryview)) or is_pillow(value) or _is_open_file(value)
+
+
+def _is_open_file(value: Any) -> bool:
+    return isinstance(value, io.IOBase)
 
 
 def begins_with_image(given: Any) -> bool:
-    """Return whether the inputs of a call to a model that reads texts are images, by the first of them."""
-    first = given[0] if isinstance(given, (list, tuple)) and given else given
-    return is_image(first) or (isinstance(given, np.ndarray) and given.ndim == 4)
+    """Return whether the inputs of a call to a model that reads texts are images, by the first of them.
+
+    given: no iterator, as one loses its first item here.
+    """
+    if isinstance(given, Images) or is_image(given):
+        return True
+    if isinstance(given, np.ndarray) and given.ndim > 1:
+        return given.ndim == 4
+    return not isinstance(given, (str, Mapping)) and isinstance(given, Iterable) and is_image(next(iter(given), None))
 
 
-def read_images(given: Any, alone: bool, name: str = "images") -> tuple[Images, bool]:
+def refuse_image_among_texts(given: Any) -> None:
+    """Raise `InputError` for the first image among the inputs of a call that begins with a text."""
+    for i, item in enumerate(given if isinstance(given, (list, tuple)) else []):
+        if is_image(item):
+            raise InputError(f"input {i} is an image{name_of(item)}, and input 0 is a text; images and texts need a "
+                             "call each")
+
+
+def warn_of_paths(given: Any) -> None:
+    """Warn of a text that seems to be meant as an image: the name of a file of one, or an address."""
+    texts = [given] if isinstance(given, str) else given if isinstance(given, (list, tuple)) else []
+    for text in texts:
+        if isinstance(text, str) and text.lower().endswith(ENDINGS) and (" " not in text or os.path.exists(text)):
+            warn_caller(f"{shown(text)} is read as a text, because this model reads texts and images; for the image "
+                        "give its path as a pathlib.Path", UserWarning)
+            return
+
+
+def read_images(given: Any, alone: bool, name: str = "images", first: int = 0) -> tuple[Images, bool]:
     """Return the images of a call, and whether the caller gave a single one, which is a list of one.
 
-    alone: as in `is_image`. name: the caller's own argument. Raises `InputError` for anything but images, such as a
-    text among them; what is wrong inside a file is found when it is read.
+    alone: as in `is_image`. name: the caller's own argument. first: the number of the first image of a list. Raises
+    `InputError` for anything but images, such as a text among them; what is wrong inside a file is found when it is
+    read.
     """
+    if isinstance(given, Images):
+        return given, False
     if is_image(given, alone):
         return Images([_checked(0, given, alone)]), True
     expected = f"{name} must be an image or a list of images"
     check_order(given, expected)
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
         raise InputError(f"{expected}, not {type(given).__name__} {shown(given, 60)}")
-    return Images([_checked(i, item, alone) for i, item in enumerate(given)]), False
+    return Images([_checked(i, item, alone) for i, item in enumerate(given, first)], first), False
 
 
 def _checked(i: int, item: Any, alone: bool) -> Any:
     with located(f"image {i}"):
         if isinstance(item, np.ndarray):
             return checked_array(item)
+        if _is_open_file(item):
+            raise InputError(f"an image is {EXPECTED}, and not an open file; give file.read()")
         if not is_image(item, alone):
             raise InputError(f"an image is {EXPECTED}, not {type(item).__name__} {shown(item, 60)}"
                              f"{_TEXT if isinstance(item, str) else ''}")

@@ -5,8 +5,11 @@ The size is checked before a pixel is decoded, and only the formats of `FORMATS`
 
 from __future__ import annotations
 
+import base64
+import glob
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +32,7 @@ MAX_BYTES = 2**28
 EXPECTED = "a path, the bytes of a file, an image of Pillow, or uint8 [H,W], [H,W,3] or [H,W,4]"
 _START = 64
 """Bytes that tell a pointer of Git LFS from an image."""
+_ADDRESS = re.compile("[a-z][a-z0-9+.-]+:/")        # a Path has one slash
 _ANIMATED = ("GIF", "PNG", "WEBP", "TIFF")
 """The formats with several images of one rank; those beside the first image of a JPEG file are previews."""
 
@@ -39,9 +43,26 @@ def is_pillow(value: Any) -> bool:
     return pillow is not None and isinstance(value, pillow.Image)
 
 
+def bytes_of_url(url: str) -> bytes:
+    """Return the bytes in a `data:` URL in base64, such as "data:image/png;base64,..."; raises `InputError`."""
+    kind, comma, data = url.partition(",")
+    if not comma or not kind.endswith(";base64"):
+        raise InputError("the data: URL has no ;base64, in front of its data, and no other coding is read")
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise InputError(f"the data: URL is no base64: {error}") from None
+
+
 def name_of(source: Any) -> str:
     """Return how messages name the source of an image, behind its number; "" for one without a name."""
-    return f" ({shown_path(source)})" if isinstance(source, (str, os.PathLike)) else ""
+    is_path = isinstance(source, (str, os.PathLike)) and not is_data_url(source)
+    return f" ({shown_path(source)})" if is_path else ""
+
+
+def is_data_url(source: Any) -> bool:
+    """Return whether a source is a `data:` URL, which holds the bytes of a file."""
+    return isinstance(source, str) and source.startswith("data:")
 
 
 def opened(source: Any) -> Any:
@@ -85,6 +106,8 @@ def _check_size(width: int, height: int) -> None:
 @contextmanager
 def _file_of(source: Any) -> Iterator[IO[bytes]]:
     """Open a path or bytes as a file; raises `InputError` and `FileMissing`."""
+    if is_data_url(source):
+        source = bytes_of_url(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
         _check_bytes(memoryview(source).nbytes)
         yield io.BytesIO(source)
@@ -94,8 +117,10 @@ def _file_of(source: Any) -> Iterator[IO[bytes]]:
     try:
         file = open_given(source)
     except FileNotFoundError:
-        raise FileMissing("there is no such file; give the path of an image") from None
+        raise FileMissing(_missing(os.fsdecode(source))) from None
     except FormatError as error:
+        if os.path.isdir(source):
+            raise InputError(f"it is a folder; give its files, such as {_listing(source, '*.jpg')}") from None
         raise InputError(f"{error}; give the path of an image") from None
     with file:
         _check_bytes(os.fstat(file.fileno()).st_size)
@@ -104,6 +129,22 @@ def _file_of(source: Any) -> Iterator[IO[bytes]]:
         except FormatError as error:
             raise InputError(str(error)) from None
         yield file
+
+
+def _missing(path: str) -> str:
+    """Return the message for a path without a file."""
+    if _ADDRESS.match(path):
+        return "an address is never fetched; download it, and give the path or the bytes of the file"
+    if glob.has_magic(path):
+        return f"there is no such file; for the files of a pattern give {_listing(*os.path.split(path))}"
+    if path.startswith("~"):
+        return "there is no such file; give pathlib.Path(...).expanduser(), as ~ is the home folder for shells alone"
+    return "there is no such file; give the path of an image"
+
+
+def _listing(folder: str | os.PathLike[str], pattern: str) -> str:
+    """Return the code that lists the files of a pattern in a folder."""
+    return f"sorted(pathlib.Path({os.fsdecode(folder) or '.'!r}).glob({pattern!r}))"
 
 
 def _check_bytes(count: int) -> None:
@@ -115,17 +156,30 @@ def _check_bytes(count: int) -> None:
 
 def _decoded(pillow: Any, file: IO[bytes]) -> Any:
     """Return the image of an open file in mode RGB."""
+    image = _open(pillow, file)
+    with image, _readable(str(image.format)):
+        return _as_rgb(image)
+
+
+def size_of(source: Any) -> tuple[int, int]:
+    """Return the width and the height of an image in a file or in bytes, by its header; raises as `opened`."""
+    with _file_of(source) as file, _open(require_images("PIL.Image"), file) as image:
+        _check_size(*image.size)
+        width, height = image.size
+        return width, height
+
+
+def _open(pillow: Any, file: IO[bytes]) -> Any:
+    """Return the image of an open file, of which the header is read."""
     with _readable("an image"):
         try:
-            image = pillow.open(file, formats=FORMATS)
+            return pillow.open(file, formats=FORMATS)
         except pillow.UnidentifiedImageError:
             raise InputError(f"its first bytes are those of none of the formats {', '.join(FORMATS)}; convert it to "
                              "PNG") from None
         except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
             raise InputError(f"it has more than {MAX_PIXELS:,} pixels, which are too many to read; make it smaller"
                              ) from None
-    with image, _readable(str(image.format)):
-        return _as_rgb(image)
 
 
 def _as_rgb(image: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..backends import check_layout, check_portable, get_backend
+from ..backends import choose_backend
 from ..backends.interfaces import DecodingBackend
 from ..base.arguments import positive_int, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, nearest, shown
@@ -17,6 +17,7 @@ from ..model.bits import FASTEST
 from ..model.run_config import RunConfig, RunOptions
 from ..model.text_config import TextConfig
 from ..weights.packed import PACKED_PREFIX
+from .engine_base import ImageSide
 from .reading_decoder import ReadingPlan
 from .similarity_methods import SimilarityMethods
 from .vector_methods import VectorMethods
@@ -56,9 +57,8 @@ class Engine(VectorMethods, SimilarityMethods):
                 model.kind, "has a decoder; a Generator")
             raise UnsupportedError(f"Engine runs an encoder alone, and this model {served} runs it")
         options = RunOptions(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, bits=bits)
-        chosen = get_backend(backend)
-        check_portable(chosen, bits)
-        parts = [part for part in model.parts.values() if part is not model.decoder]
+        chosen = choose_backend(backend, bits, model.parts.values())
+        parts = [part for part in model.parts.values() if part is not model.decoder and part is not model.images]
         held: list[tuple[Transformer, Engine]] = []
         for part in sorted(parts, key=lambda part: part is not model.encoder):  # this engine holds the first
             run = options.config(_precision_of(part, precision, alone=len(parts) == 1))
@@ -66,6 +66,9 @@ class Engine(VectorMethods, SimilarityMethods):
             plan = next((other._plan for encoder, other in held if share_weights(encoder, part)), None)
             engine._hold(part, chosen, run, plan, queue=held[0][1]._queue if held else None)
             held.append((part, engine))
+        if model.images is not None:
+            images = options.config(_precision_of(model.images, precision, alone=False))
+            self._image_side = ImageSide(model.images, chosen, images, self._queue)
         if model.decoder is not None:
             start = model.generation.decoder_start_token_id
             assert start is not None
@@ -74,7 +77,7 @@ class Engine(VectorMethods, SimilarityMethods):
         self._routes = {task: next(engine for encoder, engine in held if encoder is part)
                         for task, part in model.routes.items()}
         self._needs_task = model.encoder is None
-        release_pages(array for part in parts for name, array in part.weights.items()
+        release_pages(array for part in model.parts.values() for name, array in part.weights.items()
                       if not name.startswith(PACKED_PREFIX))
 
     @classmethod
@@ -102,7 +105,7 @@ class Engine(VectorMethods, SimilarityMethods):
             the engine is safe if somebody changes or shortens the file.
         task: the adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
             jina-embeddings-v3; None for the weights without an adapter. "image" for the image encoder alone of a
-            folder of CLIP or SigLIP, which has one for texts, too.
+            folder or a file of CLIP or SigLIP, which has one for texts, too.
         revision: of a name, its branch, tag or commit; None for the main branch.
 
         Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for a model that generates or needs
@@ -129,17 +132,12 @@ class Engine(VectorMethods, SimilarityMethods):
         engine.address = address, commit = source.address
         engine._reload = partial(cls.load, address, **options, precision=precision, memory=memory, task=task,
                                  revision=commit)
-        if engine._has_images:
-            engine._load_images = partial(cls.load, address, **options, precision=precision, memory=memory,
-                                          task="image", revision=commit)
         engine._read_model = partial(load_model, address, kind="encode", memory=memory, task=task, revision=commit)
         return engine
 
     def close(self) -> None:
         """Free the weights and the plans, also those of all `routes`: see `Loaded.close`."""
         others = [] if self._closed else list(self._routes.values())
-        if "_image_engine" in vars(self):
-            others.append(vars(self)["_image_engine"])
         super().close()
         for engine in others:
             engine.close()
@@ -148,7 +146,8 @@ class Engine(VectorMethods, SimilarityMethods):
         """Return the `Model` of this engine, read from its files again, with its calibrations and text settings."""
         model = super().to_model()
         texts = {id(part): self._routes.get(name, self).text for name, part in model.parts.items()}
-        return model.map(lambda part: part if part.text == texts[id(part)] else replace(part, text=texts[id(part)]))
+        return model.map(lambda part: part if part is model.images or part.text == texts[id(part)] else
+                         replace(part, text=texts[id(part)]))
 
     @renamed_arguments
     def with_text(self, **changes: Any) -> Engine:
@@ -216,14 +215,8 @@ class Engine(VectorMethods, SimilarityMethods):
 
 
 def _reading_plan(plan: Plan, backend: Backend, decoder: Transformer, run: RunConfig, start: int) -> ReadingPlan:
-    """Return the plan of the vectors that heads read; plan: of the encoder. start: the first token of the decoder.
-
-    Raises `UnsupportedError` for a backend that runs no decoders.
-    """
-    if not isinstance(backend, DecodingBackend):
-        raise UnsupportedError(f"the {backend.name} backend does not run decoders, and the head of this model reads "
-                               "one; cython, numba and reference do")
-    check_layout(backend, decoder.layout, decodes=True, portable=run.portable)
+    """Return the plan of the vectors that heads read; plan: of the encoder. start: the first token of the decoder."""
+    assert isinstance(backend, DecodingBackend)     # `choose_backend` looked
     return ReadingPlan(plan, backend.prepare_decoder(decoder.config, decoder.weights, run), start, run.max_tokens)
 
 

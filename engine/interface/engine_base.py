@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..backends import check_layout, get_backend
+from ..backends import get_backend
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
@@ -22,6 +22,8 @@ from ..model.text_config import TextConfig
 from ..queues.model_queue import ModelQueue
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..weights.input_layers import Patches
+from ..weights.packed import PACKED_PREFIX
+from ..weights.waveform import Waveform
 from .loaded import Loaded
 from .reading_decoder import ReadingPlan
 from .token_dropout import with_token_dropout
@@ -36,7 +38,7 @@ AnyEngine = TypeVar("AnyEngine", bound="EngineBase")
 
 
 def on_route(method: Callable[P, R]) -> Callable[P, R]:
-    """Make a method run on the engine that serves its argument `task`, as `engine_of` finds it."""
+    """Make a method run on the engine of the route that its argument `task` names; None for the default one."""
 
     @wraps(method)
     def routed(*args: P.args, **options: P.kwargs) -> R:
@@ -47,6 +49,36 @@ def on_route(method: Callable[P, R]) -> Callable[P, R]:
     return routed
 
 
+class ImageSide:
+    """The encoder of images of a model, which engines with other text settings share."""
+
+    def __init__(self, part: Transformer, backend: Backend, run: RunConfig, queue: ModelQueue,
+                 plan: Plan | None = None):
+        """plan: of the encoder; None to prepare it for the first image, as of a model that reads texts, too."""
+        self._part, self._backend, self._run, self._queue, self._plan = part, backend, run, queue, plan
+
+    @lazy
+    def encoder(self) -> ImageEncoder:
+        """The encoder with its plan."""
+        from ..files.reading import release_pages  # here, because `import engine` shall stay light
+
+        part, run = self._part, self._run
+        assert isinstance(part.stem, Patches)
+        surrounding = [part.stem, *part.modules, *([part.pooling] if part.pooling else ())]
+        ops = _ops_of(self._backend, run.threads, run.portable, *map(vars, surrounding))
+        plan = self._plan or self._backend.prepare(part.config, part.weights, run)
+        release_pages(array for name, array in part.weights.items() if not name.startswith(PACKED_PREFIX))
+        return ImageEncoder(part.config, plan, run.max_tokens, stem=part.stem, images=part.images, head=part.pooling,
+                            threads=run.threads, modules=part.modules, queue=self._queue, ops=ops)
+
+
+def _ops_of(backend: Backend, threads: int, portable: bool, *parts: Mapping[str, Any]) -> Ops:
+    """Return the single operations of a backend; parts: the arrays of a model that are arguments of many calls."""
+    ops = backend.ops(threads, portable)
+    ops.keep(_arrays_of(parts))
+    return ops
+
+
 class EngineBase(Loaded):
     """One encoder on a backend, or of a model with routes the first one, which knows the others."""
 
@@ -54,8 +86,8 @@ class EngineBase(Loaded):
     """The engines of all tasks."""
     _needs_task: bool
     """Whether there is no default task."""
-    _load_images: Callable[[], EngineBase] | None = None
-    """Loads the encoder of images of the same folder; None for a model in memory."""
+    _image_side: ImageSide | None = None
+    """The encoder of images; None for a model of texts alone."""
     _reading: ReadingPlan | None = None
     """What gives the vectors that the heads read where these are a decoder's."""
 
@@ -65,10 +97,11 @@ class EngineBase(Loaded):
 
         queue: that of another engine of the same model, None to make one.
         """
-        check_layout(backend, encoder.layout, decodes=False, portable=run.portable)
         self.config, self._configs = encoder.config, [encoder.config]
-        self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
-        self._images, self._image_head, self._has_images = encoder.images, encoder.pooling, encoder.has_images
+        self.text, self._heads = encoder.text, encoder.heads
+        self._stem = encoder.stem
+        if isinstance(self._stem, Waveform):
+            self._stem = self._stem.in_precision(run.precision)
         self._calibrations = {one.task: one for one in encoder.calibrations}
         self._modules, self._token_modules = encoder.modules, encoder.token_modules
         self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
@@ -78,8 +111,9 @@ class EngineBase(Loaded):
         if plan is None and encoder.config.dropped_id is not None:      # of ESM
             self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
         self._routes, self._needs_task = {}, False
-        # The rows of NumPy's products have other bits in other batches.
-        self._queue = queue or ModelQueue(run.max_tokens, mixes=backend.name != "reference")
+        self._queue = queue or ModelQueue(run.max_tokens, mixes=backend.batch_invariant)
+        if isinstance(encoder.stem, Patches):
+            self._image_side = ImageSide(encoder, backend, run, self._queue, self._plan)
 
     @property
     def queue(self) -> ModelQueue:
@@ -168,7 +202,7 @@ class EngineBase(Loaded):
     @property
     def reads_images(self) -> bool:
         """Whether `encode` and `classify` take images; a model that reads texts, too, takes both."""
-        return isinstance(self._stem, Patches) or (self._has_images and self._load_images is not None)
+        return self._image_side is not None
 
     @property
     def image_encoder(self) -> ImageEncoder:
@@ -176,29 +210,22 @@ class EngineBase(Loaded):
 
         Raises `UnsupportedError` for a model that reads no images.
         """
-        if not isinstance(self._stem, Patches) and self.reads_images:
-            return self._image_engine.image_encoder
-        return self._image_encoder
+        if self._image_side is None:
+            raise UnsupportedError("this model reads no images")
+        return self._image_side.encoder
 
     @lazy
-    def _image_engine(self) -> EngineBase:
-        """The engine of the images of a folder that has an encoder of each, which is loaded for the first image."""
-        assert self._load_images is not None
-        return self._load_images()
-
-    def _ops(self, part: str) -> Ops:
-        """Return the single operations of the backend, which compute a part of the model."""
-        try:
-            return get_backend(self.backend).ops(self.threads, self.bits == PORTABLE)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"the {self.backend} backend does not run {part}; cython, numba and reference can: "
-                                   "Engine.load(..., backend=...)") from error
+    def _ops(self) -> Ops:
+        """The single operations of the backend, which compute what surrounds the encoder: maps of heads and modules."""
+        surrounding = [*self._modules, *self._token_modules, *([self._stem] if self._stem else ())]
+        return _ops_of(get_backend(self.backend), self.threads, self.bits == PORTABLE,
+                       *(head.weights for head in self._heads), *map(vars, surrounding))
 
     @lazy
     def _head_encoder(self) -> VectorEncoder:
         """What gives the vectors that heads read: usually the encoder, and in BART's classifiers the decoder."""
         if self.text is None and self.reads_images:
-            return self._image_encoder
+            return self.image_encoder
         if self._reading is None:
             return self._encoder
         return TextEncoder(self.config, self._text, self._reading, self.threads, self.max_batch_tokens,
@@ -206,19 +233,9 @@ class EngineBase(Loaded):
 
     @lazy
     def _encoder(self) -> TextEncoder:
-        ops = None
-        if self._modules or self._token_modules:
-            ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
+        ops = self._ops if self._modules or self._token_modules else None
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
                            modules=self._modules, token_modules=self._token_modules, ops=ops, queue=self._queue)
-
-    @lazy
-    def _image_encoder(self) -> ImageEncoder:
-        if not isinstance(self._stem, Patches):
-            raise UnsupportedError("this model reads no images")
-        return ImageEncoder(self.config, self._plan, self.max_batch_tokens, stem=self._stem, images=self._images,
-                            head=self._image_head, threads=self.threads, modules=self._modules, queue=self._queue,
-                            ops=self._ops("the layers before the first layer of this model"))
 
     @lazy
     def _word_table(self) -> np.ndarray:
@@ -227,4 +244,16 @@ class EngineBase(Loaded):
         from ..weights.quantize import widen
 
         name = "embeddings.word"
-        return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
+        table = np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
+        self._ops.keep([table])
+        return table
+
+
+def _arrays_of(parts: Iterable[Mapping[str, Any]]) -> Iterator[np.ndarray]:
+    """Yield the arrays among the values of mappings, and of mappings in these."""
+    for part in parts:
+        for value in part.values():
+            if isinstance(value, np.ndarray):
+                yield value
+            elif isinstance(value, Mapping):
+                yield from _arrays_of([value])

@@ -52,7 +52,8 @@ class HeadMethods(EngineBase):
         hypothesis_template: what the model is asked about each label, which stands in place of {}; None for "This
             example is {}.", and for images "This is a photo of {}."
         multi_label: whether several labels of a text may be right, so that each has a probability of its own.
-            Otherwise the probabilities of all labels of a text sum to 1.
+            Otherwise the probabilities of all labels of a text sum to 1. Of images, the model decides: each label has
+            its own with SigLIP, and with CLIP they sum to 1, so that True is an error.
         coverage: for a calibrated model, how often the set of labels of a text shall hold the right one, such as 0.9.
         conformal_score: "lac" for the smallest sets, or "aps" for larger ones where a text is hard.
         by_class: whether the coverage shall hold for the texts of each class.
@@ -253,8 +254,6 @@ class HeadMethods(EngineBase):
         Returns a list of n arrays, float32 [T_i, D'], or one array for a single string; `similarity` compares them.
         Raises `InputError`, and `UnsupportedError` for a model with one vector for each text.
         """
-        if "encode_tokens" in self.heads:
-            self._ops("the vectors of tokens")      # refuses a backend that cannot compute them
         options = EncodeTokensOptions(task=task, prompt_name=prompt_name, prompt=prompt,
                                       normalize_embeddings=normalize_embeddings)
         return run(ENCODE_TOKENS, self, sentences, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
@@ -262,7 +261,7 @@ class HeadMethods(EngineBase):
 
     @property
     def methods(self) -> dict[str, Method[Any]]:
-        """The methods for texts that this model has, by their names, such as "encode"."""
+        """The methods for texts or images that this model has, by their names, such as "encode"."""
         return methods_of(self)
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
@@ -287,12 +286,12 @@ class HeadMethods(EngineBase):
     def _runners_of_heads(self) -> dict[str, HeadRunner]:
         if not self._heads:
             return {}
-        ops = self._ops("the heads of this model")
         runners = {}
         for head in self._heads:
             ranks = head.config.task == "classify" and head.config.outputs == 1
             calibration = self._calibrations.get("rank" if ranks else head.config.task)
-            runners[head.config.task] = HeadRunner(head, self._head_encoder, ops, lambda: self._word_table, calibration)
+            runners[head.config.task] = HeadRunner(head, self._head_encoder, self._ops, lambda: self._word_table,
+                                                   calibration)
         return runners
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ..base.advice import ATTRIBUTES, CALLED, SET
+from ..base.advice.attributes import ATTRIBUTES, CALLED, SET
 from ..base.arguments import renamed_arguments
 from ..base.errors import EngineError, InputError, UnsupportedError, nearest, shown
 from ..model.bits import PORTABLE

@@ -27,12 +27,12 @@ class ReadingPlan:
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a sequence, as `Plan.longest`."""
+        """The most tokens of a sequence; None if there is no limit."""
         limits = [limit for limit in (self._encoder.longest, self._decoder.longest) if limit is not None]
         return min(limits, default=None)
 
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
-        """Return the vectors of the decoder for the tokens of a batch of ids, as `Plan.forward`."""
+        """Return the logits of the decoder for all tokens of a batch of ids: float32 [N, V]."""
         texts = [text for text in apart(batch) if text.tokens]
         logits = all_logits(self._queue, texts, [self._shifted(text.input_ids) for text in texts], stop)
         return np.concatenate([np.empty((0, self._decoder.vocab_size), np.float32), *logits])

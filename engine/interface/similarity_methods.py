@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.ops_interface import Ops
 from ..base.arguments import renamed_arguments
 from ..encoding.maxsim import are_of_tokens, maxsim, pairwise_maxsim
 from ..encoding.similarity import packed_pairwise, packed_precision, packed_similarity, pairwise_similarity, similarity
@@ -39,12 +38,12 @@ class SimilarityMethods(EngineBase):
         Raises `InputError`, also for another width, and for vectors in two precisions.
         """
         if (name := self._sparse_similarity(a, b)) is not None:
-            return a.dot(b) if name == "dot" else similarity(name, a.to_dense(), b.to_dense(), self._similarity_ops)
+            return a.dot(b) if name == "dot" else similarity(name, a.to_dense(), b.to_dense(), self._ops)
         if (name := self._late_similarity(a, b)) is not None:
-            return maxsim(self._ops("MaxSim"), a, b, mean=name == "meanmaxsim")
+            return maxsim(self._ops, a, b, mean=name == "meanmaxsim")
         if (packed := packed_precision(lambda: self._width, a, b, precision)) is not None:
             return packed_similarity(packed, a, b)
-        return similarity(self.similarity_fn_name, a, b, self._similarity_ops)
+        return similarity(self.similarity_fn_name, a, b, self._ops)
 
     @renamed_arguments
     def similarity_pairwise(self, a: Any, b: Any, *, precision: str | None = None) -> np.ndarray:
@@ -55,15 +54,10 @@ class SimilarityMethods(EngineBase):
         if (name := self._sparse_similarity(a, b)) is not None:
             return pairwise_similarity(name, a.to_dense(), b.to_dense())
         if (name := self._late_similarity(a, b)) is not None:
-            return pairwise_maxsim(self._ops("MaxSim"), a, b, mean=name == "meanmaxsim")
+            return pairwise_maxsim(self._ops, a, b, mean=name == "meanmaxsim")
         if (packed := packed_precision(lambda: self._width, a, b, precision)) is not None:
             return packed_pairwise(packed, a, b)
         return pairwise_similarity(self.similarity_fn_name, a, b)
-
-    @property
-    def _similarity_ops(self) -> Ops | None:
-        """What multiplies vectors; None for NumPy, beside a GPU."""
-        return None if self.backend == "cuda" else self._ops("similarity")
 
     @property
     def _width(self) -> int:

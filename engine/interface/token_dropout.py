@@ -29,11 +29,11 @@ class _DroppingPlan:
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a sequence, as `Plan.longest`."""
+        """The most tokens of a sequence; None if there is no limit."""
         return self._plan.longest
 
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
-        """Return the token vectors of a batch, as `Plan.forward`."""
+        """Return the token vectors [N, D] of a batch, whose dropped tokens are embedded as zeros."""
         return self._plan.forward(self._embedded(batch), stop)
 
     def _embedded(self, batch: Batch) -> Batch:
@@ -56,7 +56,7 @@ class _ObservingDroppingPlan(_DroppingPlan):
         self._observing = plan
 
     def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
-        """Return token vectors and what is observed, as `ObservingPlan.observe`."""
+        """Return the token vectors [N, D], then the arrays that `observed` describes."""
         return self._observing.observe(self._embedded(batch), observed, stop)
 
 

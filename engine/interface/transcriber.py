@@ -15,6 +15,7 @@ from ..methods.table import TRANSCRIBING
 from ..methods.transcribe import TRANSCRIBE, TranscribeOptions, check_recordings, is_recording
 from ..model.bits import FASTEST
 from ..model.run_config import RunOptions
+from ..queues.work_queue import WorkQueue
 from ..speech import LetterModel, LetterTranscription, Transcription
 from ..speech.samples import MAX_SECONDS
 from ..speech.tokens import SpecialTokens
@@ -90,9 +91,15 @@ class Transcriber(Loaded):
         Raises `UnsupportedError` for a model of letters (CTC).
         """
         if isinstance(self._transcription, LetterTranscription):
-            raise UnsupportedError(f"{self.config.family} models write letters and generate no tokens, which a server "
-                                   "of recordings needs; engine transcribe and Transcriber.transcribe run them")
+            raise UnsupportedError(f"{self.config.family} models write letters and generate no tokens; "
+                                   "Transcriber.transcribe runs them")
         return self._model
+
+    @property
+    def queue(self) -> WorkQueue:
+        """The queue that computes the calls of all threads; `engine.server` lets a thread step it."""
+        queue: WorkQueue = self._model.queue
+        return queue
 
     @property
     def methods(self) -> dict[str, DecoderMethod[Any, Any]]:

@@ -85,7 +85,7 @@ class VectorMethods(HeadMethods):
             if self._stem is None or self._stem.given != name or inputs_embeds is not None:
                 takes = "input_ids" if self._stem is None else self._stem.given
                 raise InputError(f"this model takes {takes} or inputs_embeds, one of them, and not {name}")
-            inputs_embeds = embed(self._stem, value, self._ops("the layers before the first layer of this model"))
+            inputs_embeds = embed(self._stem, value, self._ops)
         return inputs_embeds
 
     def _observe(self, batch: Batch, asked: WantedOutputs, stop: Stop) -> list[np.ndarray]:
@@ -119,7 +119,7 @@ class VectorMethods(HeadMethods):
         asked = read_asked(self.config, hidden_states=None, attentions=True, entropies=True)
         assert asked is not None
         output = asked.output(form, self._observe(batch, asked, stop))
-        return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops("rollout"))
+        return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops)
 
     @renamed_arguments
     @on_route
@@ -179,7 +179,7 @@ class VectorMethods(HeadMethods):
         with the number of sentences. Row i has the bits of row i of the call for all sentences at once.
 
         sentences: an iterable of strings, such as a generator; a pair of strings in it is one input. It is read only
-            as far as results are asked for.
+            as far as results are asked for. For a model of images, all of them images as in `classify`.
         result: "vectors" of `encode`, "sparse" vectors of `encode_sparse`, "tokens" of `encode_tokens`, or "classes" of
             `classify`.
         options: those of that method, such as normalize_embeddings=True, checked at the call. A timeout is that of each
@@ -212,6 +212,8 @@ class VectorMethods(HeadMethods):
     def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
         if self._late is not None:
             return self.encode_tokens(sentences, **{"task": role} | options)
+        if self.text is None and self.reads_images:
+            return self.encode(sentences, **options)
         options = with_role_prompt(self._text, role, options)
         if self._routes and options.get("task") is None:
             options = options | {"task": role}

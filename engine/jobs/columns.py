@@ -21,6 +21,13 @@ def text_type(kind: Any) -> Any | None:
     return kind if any(check(kind) for check in known) else None
 
 
+def is_image_type(kind: Any) -> bool:
+    """Return whether a type is that of images in Hugging Face's datasets: an object of bytes and a path."""
+    types = require_files("pyarrow").types
+    return bool(types.is_struct(kind)) and {kind.field(i).name: text_type(kind.field(i).type) is not None
+                                            for i in range(kind.num_fields)} == {"bytes": True, "path": True}
+
+
 def value_type(kind: Any) -> Any:
     """Return the type of the values of a dictionary or of runs; another type as it is."""
     types = require_files("pyarrow").types

@@ -11,15 +11,14 @@ import hashlib
 import json
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from ..base.ahead import Pool, ahead
 from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
 from .columns import common_types
@@ -28,13 +27,8 @@ from .readers import FORMATS, ColumnNames, Format, JobRows, Range, check_fields,
 from .results import Computed, Recipe, StreamEncoder, joined
 from .storage import CLAIMS, Folder, InputFile
 
-A = TypeVar("A")
-B = TypeVar("B")
-
 UNITS_AHEAD = 2
 """How many units are read before they are computed."""
-TEXTS_AT_ONCE = 1024
-"""How many texts are tokenized and computed by one call. Two calls run at a time: one tokenizes, the other computes."""
 CHUNKS_AHEAD = 2
 """How many chunks wait or are computed while a part is written."""
 JOB = "_job.json"
@@ -211,10 +205,10 @@ class Job:
         count = 0
         with ExitStack() as stack:
             stack.callback(lambda: [give_up() for give_up in claims.values()])
-            reader, computer = stack.enter_context(_Pool(1)), stack.enter_context(_Pool(2))
+            reader, computer = stack.enter_context(Pool(1)), stack.enter_context(Pool(2))
             read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, reader)
-            chunks = ((unit, rows, texts, last) for unit, rows in read for texts, last in _chunks(rows))
-            for unit, rows, computed in _complete_units(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
+            chunks = ((unit, rows, texts, last) for unit, rows in read for texts, last in self._chunks(rows))
+            for unit, rows, computed in self._complete_units(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
                 part = self.make(unit, rows, computed)
                 self._write(unit, part)
                 claims.pop(unit.name)()
@@ -241,7 +235,7 @@ class Job:
         finally:
             unit.file.check()       # in place of other errors, which a change may cause
 
-    def _compute(self, chunk: tuple[Unit, JobRows, list[str], bool]) -> tuple[Unit, JobRows, Computed, bool]:
+    def _compute(self, chunk: tuple[Unit, JobRows, list[Any], bool]) -> tuple[Unit, JobRows, Computed, bool]:
         unit, rows, texts, last = chunk
         return unit, rows, self.settings.recipe.compute(self._encoder, texts), last
 
@@ -266,8 +260,9 @@ class Job:
     def compute_again(self, unit: Unit) -> JobPart:
         """Return the part of a unit, computed from its file."""
         _, rows = self._read(unit)
-        parts = [self.settings.recipe.compute(self._encoder, texts) for texts, _ in _chunks(rows) if texts]
-        return self.make(unit, rows, joined(parts, sizes=[TEXTS_AT_ONCE] * len(parts)))
+        recipe = self.settings.recipe
+        parts = [recipe.compute(self._encoder, texts) for texts, _ in self._chunks(rows) if texts]
+        return self.make(unit, rows, joined(parts, sizes=[recipe.at_once] * len(parts)))
 
     def compute_sample(self, unit: Unit, count: int) -> tuple[bytes, list[int], int]:
         """Compute some rows of a unit, which its name chooses.
@@ -285,43 +280,26 @@ class Job:
     @lazy
     def _no_columns(self) -> dict[str, Any]:
         """The columns of no results, for a part without a row."""
-        columns = self.settings.recipe.columns(self.settings.recipe.compute(self._encoder, ["a"]).results)
+        recipe = self.settings.recipe
+        columns = recipe.columns(recipe.compute(self._encoder, [recipe.sample]).results)
         return {name: column[:0] for name, column in columns.items()}
 
+    def _chunks(self, rows: JobRows) -> Iterator[tuple[list[Any], bool]]:
+        """Yield the different texts of rows in chunks, at least one of them, and whether a chunk is the last."""
+        texts, _, _ = unique_texts(rows)
+        count = self.settings.recipe.at_once
+        for first in range(0, max(1, len(texts)), count):
+            yield texts[first : first + count], first + count >= len(texts)
 
-class _Pool(ThreadPoolExecutor):
-    """Threads that end with the work that they have begun."""
-
-    def __exit__(self, *error: Any) -> None:
-        self.shutdown(wait=True, cancel_futures=True)
-
-
-def ahead(function: Callable[[A], B], items: Iterable[A], most: int, pool: ThreadPoolExecutor) -> Iterator[B]:
-    """Yield function(item) for each item in order, while up to `most` more are computed by the pool."""
-    waiting: deque[Future[B]] = deque()
-    for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) > most:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
-
-
-def _chunks(rows: JobRows) -> Iterator[tuple[list[str], bool]]:
-    """Yield the different texts of rows in chunks, at least one of them, and whether a chunk is the last."""
-    texts, _, _ = unique_texts(rows)
-    for first in range(0, max(1, len(texts)), TEXTS_AT_ONCE):
-        yield texts[first : first + TEXTS_AT_ONCE], first + TEXTS_AT_ONCE >= len(texts)
-
-
-def _complete_units(chunks: Iterable[tuple[Unit, JobRows, Computed, bool]]) -> Iterator[tuple[Unit, JobRows, Computed]]:
-    """Yield each unit with the results of all its chunks."""
-    parts: list[Computed] = []
-    for unit, rows, computed, last in chunks:
-        parts.append(computed)
-        if last:
-            yield unit, rows, joined(parts, sizes=[TEXTS_AT_ONCE] * len(parts))
-            parts = []
+    def _complete_units(self, chunks: Iterable[tuple[Unit, JobRows, Computed, bool]]
+                        ) -> Iterator[tuple[Unit, JobRows, Computed]]:
+        """Yield each unit with the results of all its chunks."""
+        parts: list[Computed] = []
+        for unit, rows, computed, last in chunks:
+            parts.append(computed)
+            if last:
+                yield unit, rows, joined(parts, sizes=[self.settings.recipe.at_once] * len(parts))
+                parts = []
 
 
 def open_job(folder: Folder, settings: JobSettings, version: str, isa: str, allow_mixed_isa: bool) -> None:

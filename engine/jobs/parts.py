@@ -48,9 +48,12 @@ class JobPart:
     """Those of `COUNTS`; answers to requests have no count of empty texts."""
 
 
-def unique_texts(rows: JobRows) -> tuple[list[str], np.ndarray, list[int]]:
-    """Return the different texts, for each row with a text its place among them, and the places of these rows."""
-    places: dict[str, int] = {}
+def unique_texts(rows: JobRows) -> tuple[list[Any], np.ndarray, list[int]]:
+    """Return the different texts, for each row with a text its place among them, and the places of these rows.
+
+    They may be images, which differ if their paths or bytes do.
+    """
+    places: dict[Any, int] = {}
     used, owners = [], []
     for i, text in enumerate(rows.texts):
         if text is not None:

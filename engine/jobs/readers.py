@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -19,9 +21,10 @@ import numpy as np
 from ..base.errors import InputError, listed, nearest, shown
 from ..base.install import require_files
 from ..files.reading import FormatError, refuse_pointer
+from ..images.sources import ENDINGS, bytes_of_url
 from ..model.config_checks import is_unicode
 from .batch_api import read_request
-from .columns import copied, distinct, text_type, value_type, without_views
+from .columns import copied, distinct, is_image_type, text_type, value_type, without_views
 from .storage import InputFile
 
 MOST_LINE = 2**24
@@ -46,6 +49,8 @@ class ColumnNames:
     keep: tuple[str, ...]
     types: dict[str, Any] = field(default_factory=dict)
     """The types that the columns that are copied have in all parts; empty for those of the file."""
+    images: bool = False
+    """Whether the column of the text holds images: paths, or the bytes of files."""
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -70,18 +75,20 @@ class JobRows:
 
     positions: list[int] = field(default_factory=list)
     """Where each row stands in its file: its first byte, or its number in a Parquet file."""
-    texts: list[str | None] = field(default_factory=list)
-    """None for a row that cannot be encoded."""
+    texts: list[Any] = field(default_factory=list)
+    """A str, or for an image a path or bytes; None for a row that cannot be encoded."""
     reasons: dict[int, str] = field(default_factory=dict)
     """Why a row cannot be encoded, by its place in these lists."""
     columns: dict[str, Any] = field(default_factory=dict)
     """The columns that are copied: lists of strings, or arrays of Arrow."""
     types: dict[str, Any] = field(default_factory=dict)
     """The types of columns that are lists, where they are not strings of Arrow."""
+    images: bool = False
+    """Whether the texts are images."""
 
     def add(self, position: int, text: Any, kept: dict[str, Any]) -> None:
         """Add a row; kept: the values of the columns that are copied."""
-        self.add_text(position, readable(text))
+        self.add_text(position, readable_image(text) if self.images else readable(text))
         for name, value in kept.items():
             self.columns[name].append(value)
 
@@ -92,8 +99,8 @@ class JobRows:
         return JobRows([self.positions[i] for i in places], [self.texts[i] for i in places], columns=columns,
                     types=self.types)
 
-    def add_text(self, position: int, text: str | Unreadable) -> None:
-        """Add the text of a row, or the reason why there is none."""
+    def add_text(self, position: int, text: Any) -> None:
+        """Add the text or the image of a row, or the reason why there is none, which is `Unreadable`."""
         unreadable = isinstance(text, Unreadable)
         if unreadable:
             self.reasons[len(self.texts)] = str(text)
@@ -119,6 +126,31 @@ def readable(text: Any) -> str | Unreadable:
     if not isinstance(text, Unreadable) and not is_unicode(text):
         return Unreadable("the text is not valid Unicode")
     return text
+
+
+def readable_image(image: Any) -> Any:
+    """Return the path or the bytes of the image of a row, or the reason why it has none.
+
+    image: a path or a `data:` URL, bytes, or an object with "bytes" and "path", as Hugging Face's datasets have it.
+    """
+    if isinstance(image, dict) and image.keys() == IMAGE_FIELDS:
+        image = image["path"] if image["bytes"] is None else image["bytes"]
+    if isinstance(image, (bytes, Unreadable)):
+        return image
+    if image is None:
+        return Unreadable("the image is null")
+    if not isinstance(image, str):
+        return Unreadable(f"the image is no path and no bytes but {type(image).__name__}: {shown(image)}")
+    if image.startswith("data:"):
+        try:
+            return bytes_of_url(image)
+        except InputError as error:
+            return Unreadable(str(error))
+    return Path(image) if image else Unreadable("the path of the image is empty")
+
+
+IMAGE_FIELDS = {"bytes", "path"}
+"""The fields of an image in Hugging Face's datasets, of which one may be null."""
 
 
 class Format(Protocol):
@@ -160,7 +192,7 @@ class Lines(_Strings):
         return [Range(first, last) for first, last in pairwise([*borders, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
-        rows = JobRows(columns={name: [] for name in columns.kept}, types=columns.types)
+        rows = JobRows(columns={name: [] for name in columns.kept}, types=columns.types, images=columns.images)
         for position, line in lines(file, part):
             check_count(file, part, len(rows.texts), self._most)
             if line is None:
@@ -230,8 +262,8 @@ def _skip_line(stream: Any, most: int) -> int:
 
 
 def parse_text(line: bytes, columns: ColumnNames) -> tuple[Any, dict[str, Any]]:
-    """Return a line as its text."""
-    return line, {}
+    """Return a line as its text, or as the path of an image."""
+    return os.fsdecode(line) if columns.images else line, {}
 
 
 def parse_json(line: bytes, columns: ColumnNames) -> tuple[Any, dict[str, Any]]:
@@ -313,7 +345,7 @@ class Csv(_Strings):
 
     def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
         [header] = ([*row] for _, row, _ in islice(self._rows(file, Range(0, file.size)), 1))
-        rows = JobRows(columns={name: [] for name in columns.kept}, types=columns.types)
+        rows = JobRows(columns={name: [] for name in columns.kept}, types=columns.types, images=columns.images)
         for position, row, fault in self._rows(file, part):
             if fault:
                 rows.add(position, Unreadable(fault), dict.fromkeys(columns.kept))
@@ -322,7 +354,7 @@ class Csv(_Strings):
             text: Any = fields.get(columns.text)
             if text is None or any(row[len(header) :]):     # a comma without quotes may have cut the text
                 text = Unreadable(f"the row has {len(row)} fields, and not {len(header)}")
-            else:
+            elif not columns.images:        # whose paths are strings with such escapes
                 text = text.encode("utf-8", "surrogateescape")      # the bytes of the file again
             rows.add(position, text, {name: _readable(fields.get(name)) for name in columns.kept})
         return rows
@@ -374,8 +406,9 @@ class Parquet:
         with self._parquet(file) as parquet:
             _check_columns(file, columns, parquet.schema_arrow.names)
             kind = parquet.schema_arrow.field(columns.text).type
-            if text_type(kind) is None:
-                raise InputError(f"{file.label}: column {columns.text!r} holds {value_type(kind)}, and not strings")
+            if text_type(kind) is None and not (columns.images and is_image_type(kind)):
+                expected = "paths, bytes, or objects with both" if columns.images else "strings"
+                raise InputError(f"{file.label}: column {columns.text!r} holds {value_type(kind)}, and not {expected}")
             groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
             limits = [self._rows_of(file, group, i, columns) for i, group in enumerate(groups)]
         sizes = [group.num_rows for group in groups]
@@ -409,7 +442,11 @@ class Parquet:
         table = self._read(file, part, columns)
         types = {name: columns.types.get(name, without_views(table.column(name).type)) for name in columns.kept}
         rows = JobRows(columns={name: copied(table.column(name), kind, f"{file.label}: column {shown(name)}")
-                             for name, kind in types.items()})
+                             for name, kind in types.items()}, images=columns.images)
+        if columns.images:
+            for image in table.column(columns.text):
+                rows.add(part.row + len(rows.texts), image.as_py(), {})
+            return rows
         for values, indices in distinct(table.column(columns.text)):
             texts = [*map(_checked, values)]
             for i in indices.to_pylist():
@@ -516,7 +553,8 @@ def _check_columns(file: InputFile, columns: ColumnNames, names: list[str]) -> N
 
 def _hint(name: str, columns: ColumnNames) -> str:
     """Return for a message how to name the column of the text, if that is the one that is missing."""
-    return "; --column names the one with the text" if name == columns.text else ""
+    what = "images" if columns.images else "text"
+    return f"; --column names the one with the {what}" if name == columns.text else ""
 
 
 def _as_string(value: Any) -> str | None:
@@ -563,6 +601,10 @@ def refuse_compressed(file: InputFile) -> None:
 def format_of(file: InputFile) -> str:
     """Return the format of a file by its name; raises `InputError`."""
     suffix = next((suffix for suffix in SUFFIXES if file.name.endswith(suffix)), None)
+    if file.name.lower().endswith(ENDINGS):
+        raise InputError(f"{file.label} is an image, and a job reads paths or bytes from a table, or paths from text; "
+                         "write them into a file, one on each line, as with: ls photos/*.jpg > photos.txt. engine "
+                         "encode and engine classify read images themselves")
     if suffix is None:
         raise InputError(f"{file.label}: the name does not end in {listed(SUFFIXES)}; say --format "
                          f"{', '.join(FORMATS)}")

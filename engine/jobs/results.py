@@ -9,8 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..base.errors import InputError
+from ..images.inputs import TOGETHER
 from ..methods.table import STREAMED
-from ..text.tokenizer import counting_tokens
+from ..text.tokens import counting_tokens
+
+TEXTS_AT_ONCE = 1024
+"""How many texts are tokenized and computed by one call. Two calls run at a time: one tokenizes, the other computes."""
 
 
 class StreamEncoder(Protocol):
@@ -40,6 +44,18 @@ class Recipe:
     result: str
     options: dict[str, Any]
     dtype: str = "float32"
+    images: bool = False
+    """Whether the texts are images."""
+
+    @property
+    def at_once(self) -> int:
+        """How many texts one call gets; of images as few as are read before any is computed, and one may be broken."""
+        return TOGETHER if self.images else TEXTS_AT_ONCE
+
+    @property
+    def sample(self) -> Any:
+        """An input that every model can read."""
+        return np.zeros((64, 64, 3), np.uint8) if self.images else "a"
 
     def check(self, encoder: StreamEncoder) -> None:
         """Raise the errors of the options now."""
@@ -49,8 +65,9 @@ class Recipe:
                              "many float32 vectors v with np.save, and pass the file as --ranges")
         self._stream(encoder, [])
 
-    def compute(self, encoder: StreamEncoder, texts: list[str]) -> Computed:
-        """Encode texts. A text that the model refuses is found by halving, so that it does not stop the others."""
+    def compute(self, encoder: StreamEncoder, texts: list[Any]) -> Computed:
+        """Encode texts or images. One that the model refuses is found by halving, so that it does not stop the others.
+        """
         if not texts:
             return Computed(results=[], tokens=[], reasons={})
         try:
@@ -59,11 +76,11 @@ class Recipe:
             return Computed(self._rows(results), tokens=lengths, reasons={})
         except InputError as error:
             if len(texts) == 1:
-                return Computed(results=[], tokens=[], reasons={0: str(error)})
+                return Computed(results=[], tokens=[], reasons={0: str(error).removeprefix("image 0").lstrip(": ")})
         half = len(texts) // 2
         return joined([self.compute(encoder, texts[:half]), self.compute(encoder, texts[half:])], sizes=[half, half])
 
-    def _stream(self, encoder: StreamEncoder, texts: list[str]) -> Iterator[Any]:
+    def _stream(self, encoder: StreamEncoder, texts: list[Any]) -> Iterator[Any]:
         return encoder.encode_stream(texts, rows=max(1, len(texts)), result=self.result,
                                      **{"truncation": True} | self.options)
 

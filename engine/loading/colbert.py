@@ -43,7 +43,7 @@ _USUAL_LENGTH = 32
 
 @dataclass(frozen=True)
 class Colbert:
-    """The settings of such a folder, in the form that sentence-transformers' MultiVectorEncoder has for them."""
+    """The settings of a folder of late interaction, by the modules of sentence-transformers that have them."""
 
     source: str
     """The file that states them, for messages."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..base.advice import LACKED, WITHOUT_EFFECT
+from ..base.advice.calls import LACKED, WITHOUT_EFFECT
 from ..base.errors import UnsupportedError, listed, shown
 from ..model.generation_config import CHECKS, GenerationConfig
 

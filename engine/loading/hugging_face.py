@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
 from ..weights.head import Head, tasks_of
 from ..weights.input_layers import Patches
-from ..weights.model import Model, Transformer
+from ..weights.model import IMAGE, Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense, Module, Normalize
 from ..weights.parameters import take_arrays
 from ..weights.waveform import Waveform
@@ -52,10 +53,9 @@ from .source import ALONE, Source
 from .spelling import gives_letters, with_spelling, without_letters
 from .static import is_static, read_sparse_static, read_static
 
+LOG = logging.getLogger("engine")
 GREATEST_CONTRAST = 100
 """The largest absolute value of logit_scale, the logarithm of a factor, and of logit_bias; 4.6 and -16 are usual."""
-IMAGE = "image"
-"""The task of `load_model` that reads the image encoder of a folder with encoders of texts and of images."""
 SETFIT = "model_head.pkl"
 """The classifier in a folder of SetFit, which is a pickle of scikit-learn."""
 _EXPORT = """SetFit's classifier is a pickle of scikit-learn, which could run any code, so the engine reads none. \
@@ -182,14 +182,25 @@ class FolderSource(Source):
         if not self.folder.has(MODULES) and (model := self._read_headed_decoder(task)) is not None:
             return model
         routes = find_routes(self.folder)
-        if isinstance(routes, Modules):
-            return Model(encoder=self._read_modules(routes, task, {}))
         known: dict[str, _Home] = {}        # tasks may share modules, or folders of them: each is read once
+        if isinstance(routes, Modules):
+            encoder = self._read_modules(routes, task, known)
+            return Model(encoder=encoder, images=self._images_beside(routes, known[str(routes.home)]))
         chosen = [*routes.tasks.values(), *([] if routes.default is None else [routes.default])]
         read = {key: self._read_modules(modules, task, known)
                 for key, modules in {id(modules): modules for modules in chosen}.items()}
         return Model(encoder=None if routes.default is None else read[id(routes.default)],
                      routes={name: read[id(modules)] for name, modules in routes.tasks.items()})
+
+    def _images_beside(self, modules: Modules, home: _Home) -> Transformer | None:
+        """Return the encoder of images in the folder of an encoder of texts; None if there is none that runs."""
+        if not home.has_images:
+            return None
+        try:
+            return self._read_modules(modules, IMAGE, {})
+        except UnsupportedError as error:
+            LOG.warning("%s; so this model reads texts alone, and its encoder of images is left out", error)
+            return None
 
     def _read_modules(self, modules: Modules, task: str | None, known: dict[str, _Home]) -> Transformer:
         """Return the encoder of some modules; known: what has been read, by folder, which other modules may share.
@@ -207,8 +218,7 @@ class FolderSource(Source):
         if text is None:
             of_images = isinstance(home.encoder.stem, Patches)
             return replace(home.encoder, heads=heads, modules=after if of_images else ())
-        return replace(home.encoder, text=text, heads=heads, has_images=home.has_images,
-                       modules=after,
+        return replace(home.encoder, text=text, heads=heads, modules=after,
                        token_modules=self._token_modules(modules, home))
 
     def _read_table(self, modules: Modules, task: str | None) -> _Home:

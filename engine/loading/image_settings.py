@@ -11,6 +11,7 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..files.folder import ModelFolder
 from ..model.image_config import FILTERS, ImageConfig
+from .other_libraries import CONFIG
 
 SETTINGS, ALL_SETTINGS = "preprocessor_config.json", "processor_config.json"
 """The file of an image processor, and that of all processors of a model, which may hold the same under a key."""
@@ -35,6 +36,13 @@ _OF_MODEL = {"vit": "ViT", "deit": "DeiT", "dinov2": "Bit", "dinov2_with_registe
              "clip_vision_model": "CLIP", "siglip": "Siglip", "siglip_vision_model": "Siglip"}
 """The processor of a model_type, for a file that names none."""
 _ENDS = ("ImageProcessorFast", "ImageProcessorPil", "ImageProcessor", "FeatureExtractor")
+
+
+def image_files(folder: ModelFolder) -> list[str]:
+    """Return the names of the files in a folder that `read_image_settings` may read; none for another model."""
+    model_type = folder.read_object_or_empty(CONFIG).get("model_type")
+    known = isinstance(model_type, str) and model_type in _OF_MODEL
+    return [name for name in (ALL_SETTINGS, SETTINGS) if known and folder.has(name)]
 
 
 def read_image_settings(folder: ModelFolder, model_type: str) -> ImageConfig | None:

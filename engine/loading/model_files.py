@@ -18,6 +18,7 @@ from .chat import chat_files
 from .colbert import METADATA
 from .generation_settings import GENERATION
 from .hugging_face import SETFIT
+from .image_settings import image_files
 from .module_list import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
 from .other_libraries import CONFIG
 from .spelling import spelling_files
@@ -42,7 +43,7 @@ def files_read(folder: ModelFolder) -> list[str]:
     for kind, part in parts:
         start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"   # of relative paths
         names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
-        names += spelling_files(part)
+        names += [*spelling_files(part), *image_files(part)]
         if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
             names.append(name)
         files = part.weight_files()

@@ -9,13 +9,13 @@ model that generates: format, version, generation (the settings that are not the
 (each with model and perhaps text, stem and packed), and shared: the names of arrays that both parts have and that the
 file holds once, as the encoder's. Arrays of version 3 have the name of their part in front. Version 5 is any of these
 with weights in int4 or in blocks, and version 6 any of these with what a model of images has: images (how an image
-becomes pixels), heads of two rows, or two first tokens.
+becomes pixels), heads of two rows, two first tokens, or an encoder of images beside that of texts, whose route is
+called "image".
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from copy import deepcopy
@@ -40,14 +40,13 @@ from ..weights.attention_pooling import make_pooling
 from ..weights.calibration import Calibration
 from ..weights.head import Head, check_heads
 from ..weights.input_layers import Frames, Patches, make_stem, stem_arrays, stem_document
-from ..weights.model import Model, Transformer
+from ..weights.model import IMAGE, Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
 from ..weights.packed import PACKED_PREFIX, PackedFormat
 from ..weights.parameters import check, expected_shapes, matrices, packed_arrays, take_arrays
 from .other_libraries import NEMO, OF_NEMO
 from .source import Source
 
-LOG = logging.getLogger("engine")
 FORMAT = "encoder-engine"
 ENCODER, GENERATOR, HEADED, IN_BLOCKS, OF_IMAGES = 2, 3, 4, 5, 6
 """The newest version of a file with an encoder alone, the version of a file with a model that generates, that of an
@@ -106,7 +105,7 @@ def save(model: Model | HoldsModel, path: str | os.PathLike[str]) -> None:
 def _contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of a model that its `.npz` holds, and its arrays by name; raises the errors of `save`."""
     model.check_parts("the model to save")
-    if model.routes:
+    if model.routes or model.images is not None:
         return _contents_of_routes(model)
     if model.decoder is None:
         assert model.encoder is not None
@@ -126,12 +125,16 @@ def _contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the description of a model with an encoder for each task, and its arrays; raises the errors of `save`."""
+    """Return the description of a model with an encoder for each task, and its arrays; raises the errors of `save`.
+
+    An encoder of images beside that of texts is the one of the task `IMAGE`.
+    """
     parts = list(model.parts.values())
     numbers = {id(part): i for i, part in enumerate(parts)}
+    routes = model.routes if model.images is None else {IMAGE: model.images}
     document: dict[str, Any] = {
-        "version": max(HEADED, *map(_version, parts)),
-        "routes": {task: numbers[id(part)] for task, part in model.routes.items()},
+        "version": max(HEADED if model.images is None else OF_IMAGES, *map(_version, parts)),
+        "routes": {task: numbers[id(part)] for task, part in routes.items()},
         "default": None if model.encoder is None else numbers[id(model.encoder)], "parts": [], "shared": {}}
     arrays: dict[str, np.ndarray] = {}
     for i, part in enumerate(parts):
@@ -149,9 +152,6 @@ def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndar
 def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of an encoder or a decoder for the file, and its arrays; raises the errors of `save`."""
     check(part.config, part.weights, source, layout=part.layout)
-    if part.has_images:
-        LOG.warning("%s: the file gets the encoder of texts; engine convert --task image, or load_model(..., "
-                    'task="image"), writes that of images', source)
     names = expected_shapes(part.config, part.weights)
     weights = {name: part.weights[name] for name in names if name in part.weights}
     document: dict[str, Any] = {"model": part.config.to_json()}
@@ -269,6 +269,11 @@ class NpzSource(Source):
                                 "sequences write the file anew: engine convert FOLDER OUT.npz --long-context")
 
     @property
+    def _has_images(self) -> bool:
+        """Whether the file has an encoder of images beside that of texts."""
+        return "routes" in self._document and _holds_images(self._document)
+
+    @property
     def kind(self) -> str:
         """Return the kind of use that the parts in the file are for."""
         heads = self._document.get("heads")
@@ -282,13 +287,15 @@ class NpzSource(Source):
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return the model of the file, whole or its encoder alone."""
-        self.refuse_task(task, "a file has none; load or convert the folder with this task")
+        if task != IMAGE or not self._has_images:
+            self.refuse_task(task, "a file has none; load or convert the folder with this task")
         if (kind == "encode") != (self.kind == "encode"):
             raise self.refuse_kind(kind, self.kind)
         document, arrays = deepcopy(self._document), dict(self._arrays)     # what follows takes entries out of both
         with naming(self.path, ADVICE), within(self.path):
             if "routes" in document:
-                return _with_routes(document, arrays)
+                model = _with_routes(document, arrays)
+                return Model(encoder=model.images) if task == IMAGE else model
             if not _generates(document):
                 return Model(encoder=_transformer_of(document, arrays))
             parts = {name: _transformer_of(document[name], arrays_of_part)
@@ -353,8 +360,15 @@ def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> 
     if arrays:
         raise FormatError(f"the names of arrays begin with the number of a part, which {listed(sorted(arrays))} do not")
     default = document["default"]
-    return Model(encoder=None if default is None else parts[default],
-                 routes={task: parts[number] for task, number in document["routes"].items()})
+    encoder = None if default is None else parts[default]
+    if _holds_images(document):
+        return Model(encoder=encoder, images=parts[document["routes"][IMAGE]])
+    return Model(encoder=encoder, routes={task: parts[number] for task, number in document["routes"].items()})
+
+
+def _holds_images(document: Mapping[str, Any]) -> bool:
+    """Return whether a model with routes is an encoder of texts and one of images."""
+    return document["version"] >= OF_IMAGES and document["routes"].keys() == {IMAGE}
 
 
 def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...]:

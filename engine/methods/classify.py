@@ -62,7 +62,7 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptio
                            options.top_k)
     if isinstance(inputs, Images) and "classify" not in model.heads and model.text is not None:
         raise UnsupportedError("this model has no labels of its own for images; give candidate_labels, such as "
-                               "['a cat', 'a dog']")
+                               "['a cat', 'a dog'] (on the command line, --candidate-label 'a cat, a dog')")
     runner = model.runner_of("classify")
     tokenize = None
     if isinstance(inputs, Images):
@@ -96,7 +96,13 @@ def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ("label", "string"), ("score", "float64"))}
 
 
-CLASSIFY = Method("classify", ClassifyOptions, lambda model: model.runner_of("classify"),
+def _needs(model: EncodingModel) -> None:
+    """Raise `UnsupportedError` for a model without labels of its own that does not compare images with texts either."""
+    if model.text is None or not model.reads_images:
+        model.runner_of("classify")
+
+
+CLASSIFY = Method("classify", ClassifyOptions, _needs,
                   lambda given, options: (read_sentences if options.candidate_labels is None else read_texts)(
                       given, "texts"), _prepare,
                   lambda inputs, options: (listed_sentences if options.candidate_labels is None else listed_texts)(

@@ -21,7 +21,7 @@ from ..model.generation_config import ids_array
 from ..model.precision import canonical_name
 from ..text.cuts import reported
 from ..text.sentences import add_prompt, choose_prompt, read_sentences, slices
-from ..text.tokenizer import Tokens
+from ..text.tokens import Tokens
 from .columns import fixed_lists
 from .method import EncodingModel, Listed, Method, listed_sentences, with_role_prompt
 from .workload import NUMBER, Cost, Slice, Workload, sentence_vectors, token_vectors

@@ -36,17 +36,18 @@ class EncodeSparseOptions(Options):
 
 
 class _SparseVectors(Workload):
-    """The words of each text with their numbers, of which the largest are kept."""
+    """The words of the vocabulary for each text, each with its number; the largest numbers are kept."""
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], most: int | None):
-        computation = Computation(runner.encoder.queue, partial(sparse_rows, runner))
-        super().__init__(computation, inputs, lambda texts, stop: runner.encoder.unread(
-            texts, stop=stop), [NOTHING] * len(inputs), cost=Cost(sequence=_WORD * min(_WORDS, runner.config.outputs)))
+        """most: how many numbers of a text are kept; None for all."""
+        super().__init__(Computation(runner.encoder.queue, partial(sparse_rows, runner)), inputs,
+                         lambda texts, stop: runner.encoder.unread(texts, stop=stop),
+                         results=[NOTHING] * len(inputs),       # a text without tokens gets no row
+                         cost=Cost(sequence=_WORD * min(_WORDS, runner.config.outputs)))
         self._runner, self._most = runner, most
 
     def beyond(self, row: Any) -> int:
-        """Return the bytes of the words of a row that are more than `_WORDS`; few texts of a trained model have them.
-        """
+        """Return the bytes of the words of a row beyond the `_WORDS` that its cost counts."""
         return _WORD * max(0, len(row[0]) - _WORDS)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:

@@ -24,7 +24,7 @@ from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads.runner import HeadRunner
 from ..model.late_config import LateConfig
 from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences
-from ..text.tokenizer import Tokens
+from ..text.tokens import Tokens
 from ..weights.modules import normalize
 from .columns import fixed_lists, lists
 from .method import EncodingModel, Method

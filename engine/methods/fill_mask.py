@@ -20,7 +20,7 @@ from ..encoding.call import Call
 from ..heads.runner import HeadRunner
 from ..queues.work import Work
 from ..text.sentences import read_texts
-from ..text.tokenizer import Tokens
+from ..text.tokens import Tokens
 from .method import EncodingModel, Method, listed_texts
 from .workload import DICTIONARY, NUMBER, Computation, Cost, Slice, Workload
 

@@ -26,7 +26,7 @@ from ..heads.coverage import limit_of_rank
 from ..heads.pairs import check_query
 from ..queues.work import Pieces, Work
 from ..text.sentences import add_prompt, check_text, choose_prompt
-from ..text.tokenizer import Tokens
+from ..text.tokens import Tokens
 from .method import Method
 from .pairs import QueryLogits, listed_documents, listed_pairs, pair_logits, read_pairs
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload

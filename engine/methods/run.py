@@ -13,7 +13,14 @@ from ..base.arguments import is_one_of, positive_int
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import growing_progress
 from ..encoding.call import PLAIN, Call
-from ..images import begins_with_image, read_images
+from ..images import (
+    Images,
+    begins_with_image,
+    is_image,
+    read_images,
+    refuse_image_among_texts,
+    warn_of_paths,
+)
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
@@ -39,27 +46,40 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
 
 def _workload(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions) -> tuple[Workload, bool]:
     """Return the work of a call, and whether the caller gave one input alone."""
+    both = False        # whether the method reads texts and images
     if method.prepare_images is not None and model.reads_images:
         alone = model.text is None
+        both = not alone
+        inputs = [*inputs] if both and isinstance(inputs, Iterator) and not is_image(inputs) else inputs
         if alone or begins_with_image(inputs):
             images, single = read_images(inputs, alone)
             return method.prepare_images(model, images, options), single
-    method.needs(model)
+        refuse_image_among_texts(inputs)
+    try:
+        method.needs(model)
+    except UnsupportedError as error:
+        if not both:
+            raise
+        raise UnsupportedError(f"{error}. It has {method.name} for images, and a str is a text: the path of an image "
+                               "is a pathlib.Path") from None
+    if both:
+        warn_of_paths(inputs)
     read, single = method.read(inputs, options)
     return method.prepare(model, read, options), single
 
 
 def compute(workload: Workload, call: Call = PLAIN) -> Any:
     """Return the result of a call, one slice of its sequences after the other."""
-    for places in workload.parts():
-        part = workload.slice(places, call.stop)
-        for numbers, rows in workload.computation.rows(part.tokens, call):
-            workload.take(part, numbers, rows, call.stop)
-            if part.sequences is None:
-                call.advance(len(numbers))
-        workload.end(part, call.stop)
-        if part.sequences is not None:
-            call.advance(len(places))
+    with workload.reading():
+        for places in workload.parts():
+            part = workload.slice(places, call.stop)
+            for numbers, rows in workload.computation.rows(part.tokens, call):
+                workload.take(part, numbers, rows, call.stop)
+                if part.sequences is None:
+                    call.advance(len(numbers))
+            workload.end(part, call.stop)
+            if part.sequences is not None:
+                call.advance(len(places))
     return workload.result()
 
 
@@ -79,14 +99,36 @@ def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
     options = dict(options)
     show = options.pop("show_progress_bar", None)
     encode = getattr(engine, STREAMED[result].name)
-    encode([], **options)               # refuses wrong options now, and not when the first array is asked for
-    return _stream(encode, enumerate(check_collection(sentences)), rows, show, options)
+    alone = engine.reads_images and engine.text is None
+    takes_images = engine.reads_images and STREAMED[result].prepare_images is not None
+    try:
+        encode([], **options)               # refuses wrong options now, and not when the first array is asked for
+    except UnsupportedError:
+        if not takes_images or alone:
+            raise
+        encode(Images([]), **options)       # the model may do for images what it does not for texts
+    return _stream(encode, _parts(iter(check_collection(sentences)), rows, takes_images, alone), show, options)
 
 
-def _stream(encode: Callable[..., Any], sentences: Iterator[tuple[int, Any]], rows: int, show: bool | None,
+def _parts(inputs: Iterator[Any], rows: int, takes_images: bool, alone: bool) -> Iterator[Any]:
+    """Yield `rows` checked inputs at a time: texts, or images if the first input is one.
+
+    alone: whether the model reads no texts.
+    """
+    first, of_images = 0, takes_images and alone
+    while part := [*islice(inputs, rows)]:
+        of_images = of_images or (first == 0 and takes_images and is_image(part[0]))
+        if of_images:
+            yield read_images(part, alone, first=first)[0]
+        else:
+            yield [check_sentence(i, sentence) for i, sentence in enumerate(part, first)]
+        first += len(part)
+
+
+def _stream(encode: Callable[..., Any], parts: Iterator[Any], show: bool | None,
             options: dict[str, Any]) -> Iterator[Any]:
     with growing_progress(show, "Sentences", " sentences") as (advance, expect):
-        while part := [check_sentence(i, sentence) for i, sentence in islice(sentences, rows)]:
+        for part in parts:
             expect(len(part))
             with truncating(options.get("truncation")) as cuts:     # in place of the call, to warn once for all arrays
                 vectors = encode(part, show_progress_bar=False, **options | {"truncation": None})

@@ -6,13 +6,14 @@ from collections.abc import Generator, Hashable, Mapping, Sequence
 from typing import Any
 
 from ..base.arguments import is_one_of
-from ..base.errors import InputError, shown
+from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import NEVER, Stop
 from ..encoding.call import PLAIN
 from ..encoding.text_encoder import ROLE_PROMPTS
+from ..images import Images
 from ..queues.work import Work
 from ..text.cuts import Cuts, reporting
-from ..text.tokenizer import gathered
+from ..text.tokens import merge_tokens
 from .method import Method
 from .workload import Cost, Slice, Workload
 
@@ -33,7 +34,7 @@ class Tokenized:
 
     def work(self, kind: Hashable = None) -> Work:
         """Return the work of all sequences for the queue of the model. kind: by which statistics tell works apart."""
-        tokens = gathered([(part.tokens, range(len(part.tokens.input_ids))) for part in self._parts])
+        tokens = merge_tokens([(part.tokens, range(len(part.tokens.input_ids))) for part in self._parts])
         work = self.workload.computation.work(tokens, PLAIN)
         work.kind = kind
         return work
@@ -46,7 +47,12 @@ class Tokenized:
     @property
     def bytes(self) -> int:
         """About how much memory the tokens, the rows and the results take."""
-        return self.workload.cost.of(len(self.lengths), sum(self.lengths))
+        return self.workload.cost.of(len(self.lengths), sum(self.lengths)) + sum(map(_embedded, self._parts))
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether the inputs are images."""
+        return isinstance(self.workload.inputs, Images)
 
     def result(self, rows: Sequence[Any], stop: Stop = NEVER) -> Any:
         """Return the result of the call by the row of each sequence, None for none; or the steps that make it, if many.
@@ -91,6 +97,10 @@ def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, 
             raise InputError(f'role must be "query", "document" or None, not {shown(role)}')
         model, options = method.with_role(model, role, options, inputs)
     checked_options = method.read_options(options)
+    if isinstance(inputs, Images):
+        if method.prepare_images is None:
+            raise UnsupportedError(f"{method.name} reads texts, and no images")
+        return (yield from _tokens_of(method.prepare_images(model, inputs, checked_options), truncation, stop))
     method.needs(model)
     items, check, whole = method.listed(inputs, checked_options)
     checked: list[Any] = []
@@ -105,16 +115,21 @@ def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, 
 def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[int, None, Tokenized]:
     parts: list[Slice] = []
     marks: list[bool] = []
-    cuts, inputs, tokens = Cuts(truncation, marks=marks), len(workload.inputs), 0
+    cuts, inputs, tokens, embedded = Cuts(truncation, marks=marks), len(workload.inputs), 0, 0
     count = workload.sequences * inputs
     least = workload.least(stop)        # of each input
     for places in workload.parts(STEP_INPUTS, STEP_CHARACTERS):
         rest, passing = least * (inputs - places.stop), workload.passing(places)
-        yield max(passing, workload.cost.of(count, tokens + least * len(places) + rest))
+        yield embedded + max(passing, workload.cost.of(count, tokens + least * len(places) + rest))
         for here in workload.token_sums(places, stop):
             yield max(passing, workload.cost.of(count, tokens + here + rest))
         with reporting(cuts):
             part = workload.slice(places, stop)
         parts.append(part)
-        tokens += sum(part.counts)
+        tokens, embedded = tokens + sum(part.counts), embedded + _embedded(part)
     return Tokenized(workload, parts, marks or [False] * inputs)
+
+
+def _embedded(part: Slice) -> int:
+    """Return how many bytes the vectors of the tokens of images take."""
+    return sum(vectors.nbytes for vectors in part.tokens.embeds or ())

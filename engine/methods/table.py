@@ -35,8 +35,10 @@ TRANSCRIBING: dict[str, DecoderMethod[Any, Any]] = {TRANSCRIBE.name: TRANSCRIBE}
 
 
 def methods_of(model: EncodingModel) -> dict[str, Method[Any]]:
-    """Return the methods that a model has what they need for; none for a model that reads no texts."""
-    return {} if model.text is None else {name: method for name, method in METHODS.items() if _fits(method, model)}
+    """Return the methods that a model has what they need for; without a tokenizer, those that read images."""
+    may = {name: method for name, method in METHODS.items()
+           if model.text is not None or (model.reads_images and method.prepare_images is not None)}
+    return {name: method for name, method in may.items() if _fits(method, model)}
 
 
 def generating_methods_of(model: GeneratingModel) -> dict[str, DecoderMethod[Any, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ from ..images import Images
 from ..queues.model_queue import ModelQueue
 from ..queues.work import Work
 from ..text.sentences import slices
-from ..text.tokenizer import Places, Tokens, tokens_of
+from ..text.tokens import Places, Tokens, tokens_of_windows
 
 
 class Computing(Protocol):
@@ -83,7 +84,7 @@ class Slice:
     @classmethod
     def of_windows(cls, places: range, windows: Sequence[Sequence[Places]]) -> Slice:
         """Return a slice of inputs that are read in windows."""
-        tokens = tokens_of(windows)
+        tokens = tokens_of_windows(windows)
         return cls(places, tokens, windows, [None] * len(tokens.input_ids), [*map(len, windows)])
 
     @property
@@ -150,6 +151,10 @@ class Workload:
             return self.inputs.parts(most)
         return slices(self.inputs, most, most_characters)
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Return a context manager in which files of images are read beside the passes, if each slice is made once."""
+        return self.inputs.reading.ahead(self.inputs) if isinstance(self.inputs, Images) else nullcontext()
+
     def least(self, stop: Stop = NEVER) -> int:
         """Return how many tokens all sequences of an input have at least, before any input is tokenized."""
         return 1
@@ -163,9 +168,9 @@ class Workload:
         return iter(())
 
     def passing(self, places: range) -> int:
-        """Return about how many bytes `slice` takes while it runs, where it reads texts whole, however long they are.
+        """Return about how many bytes `slice` takes while it runs, where it reads inputs whole, however large they are.
         """
-        return 0
+        return self.inputs.passing(places) if isinstance(self.inputs, Images) else 0
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the tokens of some inputs. Tokenizers report cuts to the call that runs, as `text/cuts.py` says."""

@@ -9,11 +9,13 @@ import numpy as np
 
 from ..base.errors import UnsupportedError
 from ..base.stop import NEVER, Stop
+from ..encoding.call import Call
 from ..heads.classify import best_labels
 from ..heads.runner import HeadRunner
 from ..heads.zero_shot import entailment_of, hypotheses_of, sentences_about, zero_shot_labels
 from ..images import Images
 from ..text.sentences import slices
+from ..text.tokens import counting_tokens
 from ..weights.modules import normalize, sigmoid, softmax
 from .method import EncodingModel
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits, sentence_vectors
@@ -68,32 +70,47 @@ class ImageLabels(Workload):
 
     def __init__(self, model: EncodingModel, images: Images, labels: Sequence[str], template: str | None,
                  multi_label: bool, top_k: int | None):
-        """Raises `UnsupportedError` for a model that does not compare images with texts."""
+        """Raises `UnsupportedError` for a model that does not compare images with texts.
+
+        CLIP's training compared labels with each other, so that it has no probability of a label alone.
+        """
         encoder = model.image_encoder
         settings = encoder.settings
         if settings is None or settings.scale is None or model.text is None:
             raise UnsupportedError("candidate_labels of images need a model that compares images with texts, such as "
                                    "CLIP; without them, classify chooses among the labels of the model")
-        if multi_label:
-            raise UnsupportedError("multi_label is for texts; the model decides whether the scores of all labels of an "
-                                   "image add up to 1")
+        if multi_label and settings.bias is None:
+            raise UnsupportedError("multi_label=True asks for a probability of each label alone, and this model was "
+                                   "trained, as CLIP, to compare labels with each other; leave it out, or give each "
+                                   "label beside its opposite in a call of its own, such as candidate_labels=['a cat', "
+                                   "'no cat'], or load a SigLIP, which gives each label its own probability")
         super().__init__(sentence_vectors(encoder), images, encoder.tokens,
                          cost=Cost(sequence=NUMBER * encoder.whole_width + DICTIONARY * len(labels)))
         self._texts, self._scale, self._bias = model.text_encoder, settings.scale, settings.bias
         self._labels, self._top_k = labels, top_k
         self._sentences = sentences_about(labels, template or IMAGE_TEMPLATE)
+        self._directions: np.ndarray | None = None
 
-    def result(self) -> Any:
-        """Return the labels of all images; the sum of each cosine is added in one order, so that no bit depends on the
-        other images."""
-        about = np.zeros((len(self._sentences), self._texts.whole_width), np.float32)
-        for numbers, rows in sentence_vectors(self._texts).rows(self._texts.tokens(self._sentences)):
-            about[numbers] = np.asarray(rows)
-        sides = normalize(about.astype(np.float64))
-        found = []
-        for row in self.results:
-            logits = (sides * normalize(row.astype(np.float64))).sum(axis=1) * self._scale
+    def end(self, part: Slice, stop: Stop = NEVER) -> None:
+        """Make the labels of each image of a slice.
+
+        The sum of each cosine is added in one order, so that no bit depends on the other images.
+        """
+        if self._directions is None:
+            self._directions = self._directions_of_labels(stop)
+        for place in part.places:
+            stop.check()
+            direction = normalize(self.results[place].astype(np.float64))
+            logits = (self._directions * direction).sum(axis=1) * self._scale
             scores = softmax(logits.astype(np.float32)) if self._bias is None else sigmoid(
                 (logits + self._bias).astype(np.float32))
-            found.append(best_labels(self._labels, scores.tolist(), self._top_k))
-        return found
+            self.results[place] = best_labels(self._labels, scores.tolist(), self._top_k)
+
+    def _directions_of_labels(self, stop: Stop) -> np.ndarray:
+        """Return the vectors of the sentences about labels, scaled to length 1: float64 [labels, D]."""
+        about = np.zeros((len(self._sentences), self._texts.whole_width), np.float32)
+        with counting_tokens():     # which are not those of images
+            tokens = self._texts.tokens(self._sentences, stop=stop)
+        for numbers, rows in sentence_vectors(self._texts).rows(tokens, Call(stop=stop)):
+            about[numbers] = np.asarray(rows)
+        return normalize(about.astype(np.float64))

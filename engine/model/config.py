@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from ..base.advice import CONFIG
+from ..base.advice.attributes import CONFIG
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind, RelativePositions, read_kinds, read_relative, without_defaults
 from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens

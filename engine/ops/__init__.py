@@ -1,4 +1,4 @@
-"""Run single operations of transformers on NumPy arrays: attention of every kind, linear maps, norms and others.
+"""Run single operations of transformers on arrays: attention of every kind, linear maps, norms and others.
 
     import engine, numpy as np
 
@@ -22,6 +22,10 @@ arguments:
 The choice of backend and the number of CPUs are determined at the first call and kept. These operations raise
 `BackendUnavailable` for a backend that cannot run here. With backend="reference" they also compute in float64, if all
 arrays are float64; other backends raise `UnsupportedError` for float64.
+
+With backend="cuda" the arrays of a call may all lie on the GPU, in float32 or bfloat16, as arrays of any library with
+DLPack or the CUDA array interface. They are contiguous and have elements; the result, of the same dtype, is a
+`engine.backends.numba_cuda.shared_array.SharedArray` on the GPU. Arrays there and NumPy arrays are never mixed.
 """
 
 from .attention import attention

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import check_portable, get_backend
+from ..backends import choose_backend
+from ..backends.numba_cuda.shared_array import adopt, lies_on_gpu, place
 from ..backends.ops_interface import Ops
 from ..base.arguments import positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
-from ..model.bits import check_bits
+from ..model.bits import FASTEST, PORTABLE, check_bits
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Values that `activation=` accepts: the names of `engine.model.config`, and silu."""
@@ -24,22 +25,24 @@ _NEVER_ZERO = frozenset("HGdDKF")
 
 
 class Arguments:
-    """Checks the arrays of one call in order: all have one dtype, and each letter stands for one size."""
+    """Checks the arrays of one call in order: all have one dtype, and each letter stands for one size.
 
-    def __init__(self) -> None:
+    They are NumPy arrays, or all lie on the GPU, for the backend that computes there.
+    """
+
+    def __init__(self, backend: str | None = None) -> None:
         self.sizes: dict[str, int] = {}
-        self.dtype: np.dtype | None = None
+        self.dtype: np.dtype | str | None = None
+        self._backend = backend
         self._first = ""        # the name of the first array, which sets the dtype
+        self._gpu: Any = None   # the device, if the arrays lie there
         self._leading: tuple[int, ...] | None = None        # the axes that "..." stands for, once they are known
 
-    def floats(self, name: str, value: Any) -> np.ndarray:
-        """Check a float array of any shape; it must have the dtype of the arrays before it."""
-        if isinstance(value, np.ma.MaskedArray):
-            raise InputError(f"{name} must be a plain array, not a MaskedArray, because its own mask would be lost; "
-                             f"pass {name}.data")
-        if not isinstance(value, np.ndarray):
-            raise InputError(f"{name} must be a NumPy array, not {type(value).__name__}; convert it with "
-                             f"np.asarray({name}, np.float32)")
+    def floats(self, name: str, value: Any) -> Any:
+        """Check a float array of any shape; it must have the dtype of the arrays before it, and lie where they do."""
+        if lies_on_gpu(value):
+            return self._on_gpu(name, value)
+        self._check_host(name, value)
         if self.dtype is None and value.dtype in (np.float32, np.float64):
             self.dtype, self._first = value.dtype, name
         if self.dtype is None or value.dtype != self.dtype:
@@ -49,7 +52,56 @@ class Arguments:
         # The fields of packed records can be unaligned, and no backend reads unaligned numbers.
         return np.array(value) if not value.flags.aligned else np.asarray(value)
 
-    def array(self, name: str, value: Any, shape: str) -> np.ndarray:
+    def placed(self, array: np.ndarray) -> Any:
+        """Return a float array that the call itself has made, where its arguments lie."""
+        return array if self._gpu is None else place(self._gpu, array)
+
+    def bools(self, name: str, value: Any) -> Any:
+        """Check a bool array of any shape, which lies where the arrays before it do."""
+        if lies_on_gpu(value):
+            return self._on_gpu(name, value, ("bool",))
+        if self._gpu is not None:
+            self._check_host(name, value)
+        plain = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)
+        if plain and value.dtype == bool:
+            return np.asarray(value)
+        what = value.dtype if plain else type(value).__name__
+        raise InputError(f"{name} must be a bool array, True where a query may look at a key, not {what}; convert it "
+                         f"with np.asarray({name}, bool), or, if its numbers are to be added to the scores, pass it as "
+                         "bias")
+
+    def _check_host(self, name: str, value: Any) -> None:
+        """Raise `InputError` unless a value is a plain NumPy array, and the arrays before it are."""
+        if isinstance(value, np.ma.MaskedArray):
+            raise InputError(f"{name} must be a plain array, not a MaskedArray, because its own mask would be lost; "
+                             f"pass {name}.data")
+        if self._gpu is not None:
+            raise InputError(f"{name} must lie on the GPU, as {self._first} does, and it is a {type(value).__name__} "
+                             "on the host; copy it to the GPU, or pass only NumPy arrays")
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"{name} must be a NumPy array, not {type(value).__name__}; convert it with "
+                             f"np.asarray({name}, np.float32)")
+
+    def _on_gpu(self, name: str, value: Any, dtypes: tuple[str, ...] = ("float32", "bfloat16")) -> Any:
+        """Check an array on the GPU, and return it in the form of the backend."""
+        if self._backend != "cuda":
+            raise InputError(f"{name} lies on a GPU, which backend='cuda' alone reads; pass backend='cuda', or copy it "
+                             f"to the host, such as {name}.cpu().numpy()")
+        if self.dtype is not None and self._gpu is None:
+            raise InputError(f"{name} must be a NumPy array, as {self._first} is, and it lies on the GPU; pass all "
+                             "arrays there, or none")
+        if self._gpu is None:
+            ops: Any = _ops("cuda", None, FASTEST)
+            self._gpu = ops.device
+        array = adopt(self._gpu, name, value, dtypes)
+        if self.dtype is None and array.dtype in ("float32", "bfloat16"):
+            self.dtype, self._first = array.dtype, name
+        if array.dtype not in (self.dtype, "bool"):
+            raise InputError(f"{name} must be {self.dtype}, as {self._first} is, not {array.dtype}; convert it on the "
+                             "GPU")
+        return array
+
+    def array(self, name: str, value: Any, shape: str) -> Any:
         """Check a float array whose shape is given as "B T D", or as "... D" for any number of leading axes.
 
         The first array with a letter sets the size of the letter, and the first array with "..." sets the leading axes.
@@ -68,15 +120,15 @@ class Arguments:
             self._leading = leading
         return array
 
-    def optional(self, name: str, value: Any, shape: str) -> np.ndarray | None:
+    def optional(self, name: str, value: Any, shape: str) -> Any:
         """Return None for None; check any other value as `array` does."""
         return None if value is None else self.array(name, value, shape)
 
-    def ops(self, backend: str | None, threads: int | None, bits: str) -> Ops:
+    def ops(self, threads: int | None, bits: str) -> Ops:
         """Return the operations of the chosen backend, after checking that it computes in the dtype of the arrays."""
-        name = "auto" if backend is None else backend
+        name = "auto" if self._backend is None else self._backend
         if not isinstance(name, str):
-            raise InputError(f"backend must be None or the name of a backend, not {shown(backend)}")
+            raise InputError(f"backend must be None or the name of a backend, not {shown(name)}")
         threads = positive_int_or_none("threads", threads)
         if self.dtype == np.float64 and name != "reference":
             raise UnsupportedError(f"float64, which {self._first} is, works with backend='reference' only; for other "
@@ -93,12 +145,21 @@ class Arguments:
         return f"{text} with {' and '.join(facts)}" if facts else text
 
 
+def contiguous(array: Any) -> Any:
+    """Return an array of NumPy or on the GPU whose elements lie in order, copied if they do not."""
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
+
+
+def broadcast(array: Any, shape: tuple[int, ...]) -> Any:
+    """Return a view of an array of NumPy or on the GPU; raises `ValueError` if it does not broadcast to the shape."""
+    return np.broadcast_to(array, shape) if isinstance(array, np.ndarray) else array.broadcast_to(shape)
+
+
 @lru_cache(maxsize=64, typed=True)
 def _ops(backend: str, threads: int | None, bits: str) -> Ops:
     # It is cached for the life of the process, because to ask the system for its CPUs takes longer than a small
     # operation. typed=True keeps True, which is no number of threads, apart from 1.
-    chosen = get_backend(backend)
-    return chosen.ops(choose_threads(threads), check_portable(chosen, bits))
+    return choose_backend(backend, bits).ops(choose_threads(threads), portable=bits == PORTABLE)
 
 
 def number(name: str, value: Any, least: float = -math.inf) -> float:

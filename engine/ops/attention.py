@@ -12,7 +12,7 @@ from ..backends.ops_interface import UNBOUNDED, AttentionCall
 from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, shown
 from ..model.bits import FASTEST
-from .arguments import Arguments, integer, integers, number
+from .arguments import Arguments, broadcast, integer, integers, number
 
 _FARTHEST = 2**31
 """Limit on offsets, and on the sides of a window: no array has keys so far away, and sums of both fit int64."""
@@ -59,7 +59,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | Non
     other than the reference. Raises `BackendUnavailable` for a backend that cannot run here, and for a score_mod
     without Numba.
     """
-    arguments = Arguments()
+    arguments = Arguments(backend)
     q = arguments.array("q", q, "B H T d")
     k = arguments.array("k", k, "B G S d")
     v = arguments.array("v", v, "B G S e")
@@ -75,8 +75,9 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | Non
         softcap=number("softcap", softcap, least=0), low=low, high=high,
         lengths=np.full(B, S, np.int64) if kv_lengths is None else integers("kv_lengths", kv_lengths, B, 0, S),
         bias=None if bias is None else _broadcast("bias", arguments.floats("bias", bias), (B, H, T, S)),
-        mask=None if mask is None else _broadcast("mask", _check_mask(mask), (B, H, T, S)), score_mod=score_mod)
-    ops = arguments.ops(backend, threads, bits)
+        mask=None if mask is None else _broadcast("mask", arguments.bools("mask", mask), (B, H, T, S)),
+        score_mod=score_mod)
+    ops = arguments.ops(threads, bits)
     return ops.attention(call) if B * T * S * e else np.zeros((B, H, T, e), q.dtype)
 
 
@@ -101,19 +102,10 @@ def _check_window(window: Any) -> tuple[int | None, int | None]:
     return left, right
 
 
-def _check_mask(mask: Any) -> np.ndarray:
-    plain = isinstance(mask, np.ndarray) and not isinstance(mask, np.ma.MaskedArray)
-    if plain and mask.dtype == bool:
-        return np.asarray(mask)
-    what = mask.dtype if plain else type(mask).__name__
-    raise InputError(f"mask must be a bool array, True where a query may look at a key, not {what}; convert it with "
-                     "np.asarray(mask, bool), or, if its numbers are to be added to the scores, pass it as bias")
-
-
-def _broadcast(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _broadcast(name: str, array: Any, shape: tuple[int, ...]) -> Any:
     """Return a view of the array, broadcast to the shape."""
     try:
-        return np.broadcast_to(array, shape)
+        return broadcast(array, shape)
     except ValueError:
         raise InputError(f"{name} must broadcast to [B,H,T,S], here {list(shape)}, and {list(array.shape)} does not; "
                          f"an array [B,S] with one value for each key is passed as {name}[:, None, None]") from None

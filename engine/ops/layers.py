@@ -51,7 +51,7 @@ def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memor
     _check_names(weights, [f"{name}.weight" for name in _PROJECTIONS], [f"{name}.bias" for name in _PROJECTIONS])
     H = integer("num_heads", num_heads, least=1)
     G = H if num_kv_heads is None else integer("num_kv_heads", num_kv_heads, least=1)
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.array("x", x, "B T D")
     source, width = (x, "D") if memory is None else (arguments.array("memory", memory, "B S M"), "M")
     w: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memor
         w[f"{name}.bias"] = arguments.optional(f"{name}.bias", weights.get(f"{name}.bias"), shape.split()[0])
     residual = arguments.optional("residual", residual, "B T O")
     _check_head_counts(arguments.sizes, H, G)
-    ops = arguments.ops(backend, threads, bits)
+    ops = arguments.ops(threads, bits)
     q, k, v = (apply_linear(ops, inputs, w[f"{name}.weight"], w[f"{name}.bias"])
                .reshape(*inputs.shape[:2], heads, len(w[f"{name}.weight"]) // heads).transpose(0, 2, 1, 3)
                for name, inputs, heads in (("query", x, H), ("key", source, G), ("value", source, G)))
@@ -96,7 +96,7 @@ def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads
     _check_layer_names(weights, norm)
     H = integer("num_heads", num_heads, least=1)
     G = H if num_kv_heads is None else integer("num_kv_heads", num_kv_heads, least=1)
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.array("x", x, "B T D")
     w = {name: arguments.array(name, weights[name], shape) for name, shape in _LAYER_SHAPES.items() if name in weights}
     sizes = arguments.sizes
@@ -115,7 +115,7 @@ def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads
     def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:
         return attention(q, k, v, backend=backend, threads=threads, bits=bits, **options)
 
-    ops = arguments.ops(backend, threads, bits)
+    ops = arguments.ops(threads, bits)
     execution = Execution(ops, {f"layers.0.{name}": array for name, array in w.items()}, attend=attend)
     buffers = {"x": x}
     execution.run(operations, buffers)

@@ -17,13 +17,13 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *,
     x [...,K], weight [N,K], bias [N], residual [...,N] with the leading axes of x. activation: None, "gelu",
     "gelu_tanh", "relu" or "silu", which are the functions of these names. Raises `InputError`.
     """
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.array("x", x, "... K")
     weight = arguments.array("weight", weight, "N K")
     bias = arguments.optional("bias", bias, "N")
     residual = arguments.optional("residual", residual, "... N")
     activation = None if activation is None else activation_name(activation)
-    return apply_linear(arguments.ops(backend, threads, bits), x, weight, bias, activation, residual)
+    return apply_linear(arguments.ops(threads, bits), x, weight, bias, activation, residual)
 
 
 def ffn(x: np.ndarray, up: np.ndarray, down: np.ndarray, *, up_bias: np.ndarray | None = None,
@@ -37,7 +37,7 @@ def ffn(x: np.ndarray, up: np.ndarray, down: np.ndarray, *, up_bias: np.ndarray 
     with the leading axes of x. The result is [...,O]. activation: "gelu", "gelu_tanh", "relu" or "silu". Vaswani et al.
     (2017), equation 2; gated form: Shazeer, arXiv:2002.05202, section 2. Raises `InputError`.
     """
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.array("x", x, "... D")
     up = arguments.array("up", up, "F D")
     up_bias = arguments.optional("up_bias", up_bias, "F")
@@ -47,7 +47,7 @@ def ffn(x: np.ndarray, up: np.ndarray, down: np.ndarray, *, up_bias: np.ndarray 
     down_bias = arguments.optional("down_bias", down_bias, "O")
     residual = arguments.optional("residual", residual, "... O")
     activation = activation_name(activation)
-    ops = arguments.ops(backend, threads, bits)
+    ops = arguments.ops(threads, bits)
     hidden = apply_linear(ops, x, up, up_bias, activation if gate is None else None)
     if gate is not None:
         hidden = ops.gate(activation, apply_linear(ops, x, gate, gate_bias), hidden)

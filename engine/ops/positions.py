@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.numba_cuda.shared_array import lies_on_gpu
 from ..base.arguments import flag
 from ..base.errors import InputError, shown
 from ..model import positions as formulas
 from ..model.bits import FASTEST
-from .arguments import Arguments, integer, number, read_array
+from .arguments import Arguments, broadcast, integer, number, read_array
 
 _MOST_HEADS, _FARTHEST = 2**16, 2**31
 """Limits on H, and on distances and offsets, so that wrong numbers neither fill the memory nor overflow int64."""
@@ -32,7 +33,7 @@ def rotary(x: np.ndarray, *, positions: Any = None, base: float = 10000.0, width
         interleaved  True: pair i is columns 2i and 2i+1 (GPT-J, RoFormer); False: columns i and i+r/2 (LLaMA, GPT-NeoX)
     Raises `InputError`.
     """
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.array("x", x, "B H T d")
     B, T, d = (arguments.sizes[letter] for letter in "BTd")
     if (cos is None) != (sin is None):
@@ -40,13 +41,16 @@ def rotary(x: np.ndarray, *, positions: Any = None, base: float = 10000.0, width
     if cos is not None and (positions is not None or width is not None):
         raise InputError("pass either cos and sin, or positions, base and width, not both")
     if cos is None:
-        cos, sin = _angles(x.dtype, (B, T), d, positions, number("base", base, least=1), width)
-    cos, sin = arguments.floats("cos", cos), arguments.floats("sin", sin)
+        dtype = np.dtype(np.float64 if x.dtype == "float64" else np.float32)
+        tables = _angles(dtype, (B, T), d, positions, number("base", base, least=1), width)
+        cos, sin = map(arguments.placed, tables)
+    else:
+        cos, sin = arguments.floats("cos", cos), arguments.floats("sin", sin)
     pairs = cos.shape[-1] if cos.ndim else 0
     if not 1 <= pairs <= d // 2:
         raise InputError(f"cos and sin must have from 1 to d/2 = {d // 2} columns, one for each pair, not {pairs}")
     cos, sin = _for_batch("cos", cos, (B, T, pairs)), _for_batch("sin", sin, (B, T, pairs))
-    ops = arguments.ops(backend, threads, bits)
+    ops = arguments.ops(threads, bits)
     return ops.rotate(x, cos, sin, flag("interleaved", interleaved)) if x.size else np.empty_like(x)
 
 
@@ -82,6 +86,9 @@ def relative_position_bias(table: np.ndarray, T: int, S: int | None = None, *, b
     The result is a read-only view of H * (T + S - 1) numbers, however long the sequences are: copy it to write to it.
     Raffel et al., arXiv:1910.10683, section 2.1. Raises `InputError`.
     """
+    if lies_on_gpu(table):
+        raise InputError("table must be a NumPy array, and it lies on a GPU; pass table.cpu().numpy(), because the "
+                         "biases are computed on the host, and copy them to the GPU")
     table = Arguments().array("table", table, "buckets H")
     T = integer("T", T, least=0, most=_MOST_TOKENS)
     S = T if S is None else integer("S", S, least=0, most=_MOST_TOKENS)
@@ -117,9 +124,9 @@ def _angles(dtype: np.dtype, shape: tuple[int, int], d: int, positions: Any, bas
     return formulas.rotary_angles(places, base, r, dtype)
 
 
-def _for_batch(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _for_batch(name: str, array: Any, shape: tuple[int, ...]) -> Any:
     """Return a view of the array with that shape, [B,T] or [B,T,r/2]; its axis B may be missing or 1."""
     of_sequence = shape[1:]
     if array.shape not in (shape, of_sequence, (1, *of_sequence)):
         raise InputError(f"{name} must have the shape {list(of_sequence)} or {list(shape)}, not {list(array.shape)}")
-    return np.broadcast_to(array, shape)
+    return broadcast(array, shape)

@@ -9,7 +9,7 @@ import numpy as np
 from ..base.arguments import renamed_arguments
 from ..base.errors import InputError, shown
 from ..model.bits import FASTEST
-from .arguments import Arguments, number
+from .arguments import Arguments, contiguous, number
 
 
 def layer_norm(x: np.ndarray, weight: np.ndarray | None = None, bias: np.ndarray | None = None, *, eps: float = 1e-5,
@@ -18,12 +18,12 @@ def layer_norm(x: np.ndarray, weight: np.ndarray | None = None, bias: np.ndarray
 
     weight, bias [D]; None for ones and zeros. Ba, Kiros and Hinton, arXiv:1607.06450, section 3. Raises `InputError`.
     """
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.array("x", x, "... D")
     weight = arguments.optional("weight", weight, "D")
     bias = arguments.optional("bias", bias, "D")
     eps = number("eps", eps, least=0)
-    ops = arguments.ops(backend, threads, bits)
+    ops = arguments.ops(threads, bits)
     return ops.layer_norm(_rows(x), weight, bias, eps).reshape(x.shape) if x.size else np.empty_like(x)
 
 
@@ -33,11 +33,11 @@ def rms_norm(x: np.ndarray, weight: np.ndarray | None = None, *, eps: float = 1e
 
     weight [D]; None for ones. Zhang and Sennrich, arXiv:1910.07467, equation 4. Raises `InputError`.
     """
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.array("x", x, "... D")
     weight = arguments.optional("weight", weight, "D")
     eps = number("eps", eps, least=0)
-    ops = arguments.ops(backend, threads, bits)
+    ops = arguments.ops(threads, bits)
     return ops.rms_norm(_rows(x), weight, eps).reshape(x.shape) if x.size else np.empty_like(x)
 
 
@@ -49,16 +49,18 @@ def softmax(x: np.ndarray, *, axis: int = -1, backend: str | None = None, thread
     An input of -inf gives 0, and a row that has only -inf gives zeros. A row that holds NaN becomes NaN. Raises
     `InputError`.
     """
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.array("x", x, "... N")
+    order = [*range(x.ndim)]        # of the axes, with the one of the sums moved to the end
     try:
-        moved = np.moveaxis(x, axis, -1)
-    except (TypeError, ValueError, OverflowError) as error:
+        order.append(order.pop(axis))
+    except (TypeError, IndexError, OverflowError) as error:
         raise InputError(f"axis must be an int from {-x.ndim} to {x.ndim - 1}, not {shown(axis)}") from error
-    ops = arguments.ops(backend, threads, bits)
+    ops = arguments.ops(threads, bits)
     if x.size == 0:
         return np.empty_like(x)
-    return np.ascontiguousarray(np.moveaxis(ops.softmax(_rows(moved)).reshape(moved.shape), -1, axis))
+    moved = x.transpose(*order)
+    return contiguous(ops.softmax(_rows(moved)).reshape(moved.shape).transpose(*np.argsort(order).tolist()))
 
 
 def gelu(x: np.ndarray, *, approximate: str = "none", backend: str | None = None, threads: int | None = None,
@@ -87,12 +89,12 @@ def silu(x: np.ndarray, *, backend: str | None = None, threads: int | None = Non
 
 
 def _activate(activation: str, x: Any, backend: str | None, threads: int | None, bits: str) -> np.ndarray:
-    arguments = Arguments()
+    arguments = Arguments(backend)
     x = arguments.floats("x", x)
-    ops = arguments.ops(backend, threads, bits)
-    return ops.activate(activation, np.atleast_1d(x)).reshape(x.shape) if x.size else np.empty_like(x)
+    ops = arguments.ops(threads, bits)
+    return ops.activate(activation, x if x.ndim else x.reshape(1)).reshape(x.shape) if x.size else np.empty_like(x)
 
 
-def _rows(x: np.ndarray) -> np.ndarray:
+def _rows(x: Any) -> Any:
     """Reshape [...,D] to [M,D], with M and D at least 1."""
     return x.reshape(-1, x.shape[-1])

@@ -61,11 +61,14 @@ class RowsEntry(Entry):
         return self.parts[-1].end if self.parts else 0
 
     def take_all(self) -> None:
-        """Take all pieces that are left, as `Queued.take_all` says."""
+        """Take all pieces that are left."""
         self.taken, self.left, self.pieces_left, self.first = len(self.work.order), 0, 0, 0
 
     def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
-        """Take the next pieces, as `Queued.take` says."""
+        """Take the next pieces until they have `grain` tokens, and return (their number, their tokens).
+
+        room, most: the most tokens and pieces. oversize: whether the first one may have more tokens.
+        """
         costs, order, taken, size = self.work.costs, self.work.order, self.taken, 0
         while taken < len(order) and size < grain and taken - self.taken < most:
             cost = costs[order[taken]]

@@ -130,50 +130,56 @@ class WorkQueue(ABC):
         until: when to stop, beside the stops of the works. Raises `EngineError` in code that a step of the same thread
         called or that interrupted it, and would wait for itself.
         """
-        bell: Bell | None = None
-        # Whether this thread had the turn, was told to take it, or rests before it does, so that it has to hand it on.
-        heir = False
-        asked = False       # whether it has just asked for the turn in vain, without a bell
+        bell: Bell | None = None        # wakes this thread while it sleeps
+        is_heir = False     # whether it had the turn, was told to take it, or rests before it does: it must hand it on
+        retries = False     # whether it asked for the turn in vain, and asks again now that its bell is there
         try:
             while not has_news(entries, seen):
-                if not asked:
+                # 1. Look for what ends the wait.
+                if not retries:
                     self._check_waiting(entries, until)
                     for entry in entries:
                         if entry.process != os.getpid():
-                            heir = True
+                            is_heir = True
                             self._adopt(entry)
+                # 2. Hang up a bell, if somebody steps, or probably does; the turn may come free before it is there.
                 steps = not self.has_thread
                 rest = self._rest() if steps else 0.0
                 if rest and self._is_first():       # those who come meanwhile sleep until they are called
-                    heir = True
-                if bell is None and (asked or rest or self._asleep or not steps):     # probably somebody steps already
-                    bell = Bell(entries, seen)
-                    for entry in entries:
-                        entry.bells_of(seen).append(bell)
-                    if steps:
-                        self._asleep.append(bell)
+                    is_heir = True
+                if bell is None and (retries or rest or self._asleep or not steps):
+                    bell = Bell(entries, seen)      # this variable has it first, so that no interrupt can lose it
+                    self._hang_up(bell, steps)
                     rest = self._rest() if rest else 0.0
+                # 3. Take the turn if it is free, and step.
                 if steps and not rest:
-                    heir = True
+                    is_heir = True
                     with self._turn.take_if_free() as taken:
                         if taken:
                             self._step_for(entries, seen, until)
                 if has_news(entries, seen):
                     return
-                asked = bell is None
-                if bell is None:        # and ask once more: the turn may have come free before the bell was there
+                # 4. Sleep until the bell rings, or until it is time to look at the stops again.
+                retries = bell is None
+                if bell is None:
                     continue
-                heir = heir and rest > 0
-                try:
-                    told = bell.get(timeout=min(rest, _seconds(entries, until)) if heir else _seconds(entries, until))
-                    heir, bell = self._silence(bell) or told, None
-                except Empty:
-                    pass
+                is_heir = is_heir and rest > 0
+                pause = _seconds(entries, until)
+                with suppress(Empty):
+                    told = bell.get(timeout=min(rest, pause) if is_heir else pause)
+                    is_heir, bell = self._silence(bell) or told, None
         finally:
             if bell is not None:
-                heir = self._silence(bell) or heir
-            if heir:
+                is_heir = self._silence(bell) or is_heir
+            if is_heir:
                 self._hand_on()
+
+    def _hang_up(self, bell: Bell, steps: bool) -> None:
+        """Let a bell ring at news. steps: whether its thread may also be told to take the turn."""
+        for entry in bell.entries:
+            entry.bells_of(bell.seen).append(bell)
+        if steps:
+            self._asleep.append(bell)
 
     def _check_waiting(self, entries: Sequence[Entry], until: Stop) -> None:
         """Raise what ends the wait of a caller: its own stop, that of a work, or that it would wait for itself."""

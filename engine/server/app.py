@@ -19,7 +19,7 @@ from .json_steps import json_of, write_json
 from .multipart import FormParts, Upload
 from .pages import make_pages
 from .protocol import ABORT, WATCH
-from .refusals import OPENAI, Refusal, refusal_of, refused
+from .refusals import OPENAI, Refusal, refusal_of, refused, release
 from .requests import LONG_BYTES, Answer, Times
 from .served import Named, Receive, Scope, Send, Served, headers_of
 from .settings import COMMENT_SECONDS, MAX_FIELDS, check_seconds
@@ -106,12 +106,14 @@ class Exchange:
             self._served.metrics.refuse("gone")
         finally:
             self._alarm.end()
-            failure = self._failure
+            failure, self._failure = self._failure, None
             failed = None if failure is None or refusal_of(failure, "").reason != "failed" else failure
             logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
                        seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
                        new_tokens=self._new or None, error=None if failed is None else type(failed).__name__,
                        places=None if failed is None else logs.places_of(failed))
+            if failure is not None:
+                release(failure)
 
     async def _answer(self, room: Room) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
         """Return the headers and the parts of an answer; raises `Refusal` and whatever the computation raises.
@@ -157,13 +159,13 @@ class Exchange:
 
         An error before the first event is raised, and has a status; one that comes later is the last event.
         """
-        stream, writer = answer.value, work.events
+        served, stream, writer = self._served, answer.value, work.events
         writer.begin(answer, asked)
         try:
             while not stream.ended:
                 now = time.monotonic()
                 try:
-                    await self._until(stream.news(), min(deadline, now + COMMENT_SECONDS))
+                    await self._watched(stream.news(served.answers), min(deadline, now + COMMENT_SECONDS))
                     events = [*writer.events(stream.take())]
                 except TimedOut:
                     if time.monotonic() >= deadline:
@@ -298,7 +300,13 @@ class Exchange:
         """Return the result of a future, which is cancelled at the deadline and when the client has gone."""
         if future.done():       # refused at once
             return future.result()
-        waiter = self._served.answers.wait(future)
+        try:
+            return await self._watched(self._served.answers.wait(future), deadline)
+        finally:
+            future.cancel()
+
+    async def _watched(self, waiter: asyncio.Future[Any], deadline: float) -> Any:
+        """Return the result of a future of the event loop; raises `TimedOut` at the deadline, and `Gone`."""
         gone = False
 
         def leave() -> None:
@@ -322,7 +330,6 @@ class Exchange:
         finally:
             self._alarm.unset()
             watch(None)
-            future.cancel()
 
     def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
         """Return the status, the headers and the body that say why there is no answer."""

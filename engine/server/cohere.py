@@ -10,6 +10,7 @@ import msgspec
 from ..encoding.vector_precision import quantize_vectors
 from ..weights.modules import shortened
 from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dimensions_of, finite, top_of
+from .images import sent_images
 from .json_steps import JsonRows
 from .openai import usage
 from .refusals import COHERE, Refusal
@@ -20,7 +21,9 @@ from .tei import RERANK
 class CohereEmbedForm(Form):
     """A request to /v2/embed."""
 
-    texts: list[str]
+    texts: list[str] | None = None
+    images: list[str] | None = None
+    """In base64, in place of texts."""
     embedding_types: list[Literal["float", "base64", "binary", "ubinary"]] = msgspec.field(
         default_factory=lambda: ["float"])
     output_dimension: int | None = None
@@ -42,7 +45,18 @@ class CohereRerankForm(Form):
 
 def embed(form: CohereEmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in Cohere's form."""
-    check_items("texts", form.texts)
+    if form.texts is None and form.images is None:
+        raise Refusal("wrong", "texts: the field is missing", "texts")
+    if form.texts is not None and form.images is not None:
+        raise Refusal("wrong", "texts and images: give one of them, and send a request for the others", "images")
+    if form.images is not None and (form.input_type or "").lower() == "image":
+        form.input_type = None      # all that Cohere's clients say of images
+    inputs: Any = form.texts
+    if form.images is None:
+        check_items("texts", form.texts or ())
+    else:
+        check_items("images", form.images, "image")
+        inputs = sent_images("images", form.images, model)
     check_items("embedding_types", form.embedding_types, "type")
 
     def body(answer: Answer, asked: Asked) -> Any:
@@ -58,7 +72,7 @@ def embed(form: CohereEmbedForm, model: AnyModel) -> Wanted:
         return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": embeddings,
                 "meta": _meta(answer)}
 
-    return Wanted("embed", form.texts, body, options=dimensions_of(form, model))
+    return Wanted("embed", inputs, body, options=dimensions_of(form, model))
 
 
 def rerank(form: CohereRerankForm, model: AnyModel) -> Wanted:

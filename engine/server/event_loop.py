@@ -6,14 +6,18 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
 """How long the event loop leaves the cores to the model: a share of the time of waiting work, up to 50 ms, or not at
 all for 5 ms or less."""
+
+
+Reply: TypeAlias = tuple[asyncio.Future[Any], Future[Any] | None]
+"""A future of an event loop, and what has its result; None for news, which has none."""
 
 
 class Replies:
@@ -21,18 +25,22 @@ class Replies:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._done: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._done: deque[Reply] = deque()
         self._woken = False
+
+    def waiter(self) -> asyncio.Future[Any]:
+        """Return a future of the event loop, which another thread gives its result by `add`."""
+        return self._loop.create_future()
 
     def wait(self, future: Future[Any]) -> asyncio.Future[Any]:
         """Return a future of the event loop that gets the result of a future of another thread."""
-        waiter = self._loop.create_future()
-        future.add_done_callback(lambda future: self._add(waiter, future))
+        waiter = self.waiter()
+        future.add_done_callback(lambda future: self.add([(waiter, future)]))
         return waiter
 
-    def _add(self, waiter: asyncio.Future[Any], future: Future[Any]) -> None:
-        """Take a result, in any thread."""
-        self._done.append((waiter, future))
+    def add(self, done: Iterable[Reply]) -> None:
+        """Take results, in any thread."""
+        self._done.extend(done)
         if not self._woken:
             self._woken = True
             with suppress(RuntimeError):     # the loop has ended, and nobody waits
@@ -44,7 +52,9 @@ class Replies:
             waiter, future = self._done.popleft()
             if waiter.done():
                 continue
-            if future.cancelled():
+            if future is None:
+                waiter.set_result(None)
+            elif future.cancelled():
                 waiter.cancel()
             elif (error := future.exception()) is not None:
                 waiter.set_exception(error)
@@ -53,20 +63,32 @@ class Replies:
 
 
 class News:
-    """Says, by one future after the other, that there is something to take. Any thread may ring it."""
+    """Says that there is something to take. One task of an event loop waits for it, and any thread may ring it."""
 
     def __init__(self) -> None:
-        self._future: Future[None] = Future()
+        self._waits: tuple[Replies, asyncio.Future[None]] | None = None
 
-    def renew(self) -> Future[None]:
-        """Return a future that is done at the next ring, and forget the one before."""
-        self._future = Future()
-        return self._future
+    def wait(self, replies: Replies) -> asyncio.Future[None]:
+        """Return a future of the event loop that is done at the next ring, and forget the one before."""
+        waiter = replies.waiter()
+        self._waits = replies, waiter
+        return waiter
 
     def ring(self) -> None:
         """Say that there is something to take."""
-        with suppress(InvalidStateError):       # somebody has rung it, or nobody waits any more
-            self._future.set_result(None)
+        ring_all(deque([self]))
+
+
+def ring_all(several: deque[News]) -> None:
+    """Ring several that other threads add, and wake each event loop once."""
+    done: dict[Replies, list[Reply]] = {}
+    while several:
+        news = several.popleft()
+        waits, news._waits = news._waits, None
+        if waits is not None:       # somebody has rung it, or nobody waits any more
+            done.setdefault(waits[0], []).append((waits[1], None))
+    for replies, waiters in done.items():
+        replies.add(waiters)
 
 
 class Busy(Protocol):

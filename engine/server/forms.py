@@ -14,6 +14,7 @@ import numpy as np
 from ..base.errors import UnsupportedError, listed, nearest, shown
 from ..encoding.text_encoder import ROLE_PROMPTS, role_prompt
 from ..files.reading import FormatError, parse_json
+from ..images import Images
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..text.sentences import choose_prompt
@@ -23,9 +24,6 @@ from .requests import Answer, RequestService
 
 AnyModel: TypeAlias = Engine | Reranker
 AnyForm = TypeVar("AnyForm", bound=msgspec.Struct)
-Inputs: TypeAlias = str | list[str | int | list[int]]
-"""A text, texts, the token ids of a text, or those of several."""
-
 ROLES = {"search_query": "query", "query": "query", "search_document": "document", "document": "document",
          "passage": "document"}
 """The role of a text by `input_type`, in the words of Cohere, Jina and Voyage."""
@@ -117,9 +115,9 @@ class Kind:
             raise Refusal("unsupported", f"{path} needs a model for {work.task}, and {service.serves}")
         options = options_of(form, self.family, service.model)
         chooses_prompt = len(options) > 1       # options beside truncation, which all requests have
-        if chooses_prompt and any(isinstance(one, list) for one in work.inputs):
-            raise Refusal("wrong", "token ids are read as they are, without a prompt; leave prompt_name and input_type "
-                          "out, or send texts", "prompt_name")
+        if chooses_prompt and (isinstance(work.inputs, Images) or any(isinstance(one, list) for one in work.inputs)):
+            raise Refusal("wrong", "token ids and images are read as they are, without a prompt; leave prompt_name and "
+                          "input_type out, or send texts", "prompt_name")
         return replace(work, options=options | work.options)
 
 
@@ -205,11 +203,13 @@ def _with_joined_parts(fields: dict[str, Any]) -> dict[str, Any] | None:
         if value.keys() != {"content"} or not isinstance(parts, list):
             return {name: joined(item, f"{place}.{name}") for name, item in value.items()}
         found = True
+        if len(parts) == 1 and isinstance(parts[0], dict) and "text" not in parts[0]:
+            return parts[0]     # an image
         for i, part in enumerate(parts):
             if not isinstance(part, dict) or part.keys() != {"type", "text"} or part["type"] != "text" or (
                     not isinstance(part["text"], str)):
                 raise Refusal("wrong", f"{place}.content[{i}] must be a text, as {{\"type\": \"text\", \"text\": "
-                              f"\"...\"}}, because the model reads texts alone, not {shown(part, 60)}", place)
+                              f"\"...\"}}, or one image alone, not {shown(part, 60)}", place)
         return "".join(part["text"] for part in parts)
 
     fields = {name: joined(value, name) if name in TEXT_FIELDS else value for name, value in fields.items()}
@@ -298,7 +298,8 @@ def dimensions_of(form: Any, model: AnyModel) -> dict[str, Any]:
     if dimensions is None or not isinstance(model, Engine):
         return {}
     engine = model.engine_of(role_of(form) if model.routes else None)
-    most = engine.with_text(truncate_dim=None).get_embedding_dimension()
+    whole = engine if engine.text is None else engine.with_text(truncate_dim=None)
+    most = whole.get_embedding_dimension()
     if not 1 <= dimensions <= most:
         name = next(name for name in ("dimensions", "output_dimension") if name in form.__struct_fields__)
         raise Refusal("wrong", f"{name} must be from 1 to {most:,}, the width of this model's vectors, not "
@@ -358,7 +359,7 @@ def _truncation(form: Form, family: ErrorForm, model: AnyModel) -> bool:
     sides = {"truncate": asked if isinstance(asked, str) else None,
              "truncation_direction": _CUTS[end.lower()] if asked and end is not None else None}
     for name, side in sides.items():
-        if side not in (None, model.tokenizer.truncation_side):
+        if side is not None and side != model.tokenizer.truncation_side:
             raise Refusal("wrong", "the tokenizer of this model cuts long texts on the "
                           f"{model.tokenizer.truncation_side}, and cannot cut them on the {side}", name)
     return bool(asked)

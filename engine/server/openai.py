@@ -15,7 +15,6 @@ from .forms import (
     AnyModel,
     Asked,
     Form,
-    Inputs,
     Kind,
     Route,
     Wanted,
@@ -23,8 +22,8 @@ from .forms import (
     check_not_empty,
     dimensions_of,
     finite,
-    texts_or_ids,
 )
+from .images import Inputs, inputs_of
 from .json_steps import JsonRows
 from .refusals import OPENAI, Refusal
 from .requests import Answer
@@ -63,7 +62,7 @@ class TagForm(Form):
 
 def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in OpenAI's form."""
-    inputs, single = texts_or_ids("input", form.input)
+    inputs, single = inputs_of("input", form.input, model)
     check_not_empty("input", inputs)
 
     def body(answer: Answer, asked: Asked) -> Any:

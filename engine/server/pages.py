@@ -139,7 +139,7 @@ def _info(served: Served, scope: Scope) -> Response:
         kind = {"generator": {"fingerprint": served.service.fingerprint}}
     elif served.service.kind == "transcribe":
         kind = {"transcriber": {"languages": model.languages}}
-    elif "classify" in tasks:
+    elif "classify" in model.heads:
         kind = {"classifier": classes}
     else:
         kind = {"embedding": {"pooling": "+".join(model.text.pooling) if model.text is not None else ""}}

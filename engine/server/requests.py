@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any
 
-from ..base.errors import LATE_REQUEST, Cancelled, Closing, InputError, Overloaded, TimedOut
+from ..base.errors import LATE_REQUEST, Cancelled, Closing, InputError, Overloaded, TimedOut, UnsupportedError
 from ..base.stop import Stop
 from ..queues.work_queue import WorkQueue
 from .admission import Memory, Room
 from .cpu_turns import CpuTurns
+from .refusals import Refusal
 from .settings import Limit
 from .workers import Result, WorkerCall, Workers
 
@@ -304,7 +305,7 @@ class RequestService(ABC):
                 self._expired += 1
             elif isinstance(result, Cancelled):
                 self._cancelled += 1
-            elif not isinstance(result, InputError | Limit):
+            elif not isinstance(result, InputError | Limit | Refusal | UnsupportedError):
                 self._failed += 1
         request.end()
         self._give(request, result)

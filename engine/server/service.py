@@ -8,9 +8,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..base.arguments import flag, positive_int, positive_int_or_none
 from ..base.errors import InputError, Overloaded, UnsupportedError, shown
 from ..base.stop import Stop
+from ..images import Images
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..methods.steps import Tokenized, tokenized
@@ -60,6 +63,8 @@ class Service(RequestService):
         self.kind = "rank" if isinstance(model, Reranker) else "encode"
         self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         methods = model.methods
+        if isinstance(model, Engine) and model.reads_images:
+            _ = model.image_encoder     # which a folder with an encoder of texts, too, loads now
         self._tasks = {task: (methods[name], options) for task, (name, options) in TASKS.items() if name in methods}
         self._keeping = {task for task, (method, _) in self._tasks.items()
                          if "cache_key" in method.options.__dataclass_fields__}
@@ -82,10 +87,13 @@ class Service(RequestService):
         task = "embed" if "embed" in self._tasks else min(self._tasks)
         words = "the first text that this model reads "
         by_task: dict[str, Any] = {"rank": ("a query", [words]), "score": [("a query", words)]}
-        inputs: Any = by_task.get(task, [words])
+        inputs: Any = by_task.get(task, [words]) if self.model.text is not None else _IMAGE
         [count] = run(self._tokenized(task, inputs, {}, Stop())).counts
         many = max(1, self.max_batch_tokens // max(1, count))
-        inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many
+        if inputs is _IMAGE:
+            inputs = Images([*_IMAGE] * many)
+        else:
+            inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many
         self.submit(task, inputs).result()
         self._queue.forget_rate()
         self.submit(task, inputs).result()
@@ -176,7 +184,7 @@ class Service(RequestService):
             with self._lock:
                 if request.settled:
                     return
-                if work.order:
+                if work.order:      # else it has no tokens, and waits for nothing
                     self._check(request, work)
                 ticket = self._queue.submit(work, owner=request.key, deadline=request.stop.deadline)
                 request.tickets = ticket,
@@ -204,7 +212,9 @@ class Service(RequestService):
         def finished(request: Pending, value: Any) -> None:
             self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
 
-        self._hand_over(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES)
+        # The labels of images are computed with their result.
+        is_long = tokenized.bytes > LONG_BYTES or tokenized.reads_images
+        self._hand_over(request, lambda: tokenized.result(ticket.result()), finished, is_long)
 
     def statistics(self) -> ServiceStatistics:
         """Return what waits, what was done, and how fast."""
@@ -221,6 +231,8 @@ TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sparse": ("encode_sparse", {}), "late": ("encode_tokens", {}), "classify": ("classify", {}),
     "score": ("predict", {}), "rank": ("rank", {}), "tag": ("tag", {})}
 """The method of each task, by its name in the library, and the options that make the task of it."""
+_IMAGE = Images([np.zeros((32, 32, 3), np.uint8)])
+"""What warms a model that reads images alone."""
 CUTS = True
 """Whether long texts are cut where a request does not say; the library warns of it, and nobody would see that here."""
 

@@ -28,6 +28,10 @@ MAX_DECODED = 262_144
 """Limit on the token ids of a request to `/decode`."""
 MAX_CHOICES = 128
 """Limit on the answers of one request: its prompts, times `n`."""
+MAX_IMAGES = 256
+"""Limit on the images of a request."""
+MAX_IMAGE_PIXELS = 12_582_912
+"""Limit on the pixels of an image in a request, which take 144 MB of memory while it is read."""
 MAX_RECORDING = 268_435_456
 """Limit on the bytes of a body with a recording; `--max-recording-bytes` is another one."""
 MAX_ON_DISK = 4_294_967_296

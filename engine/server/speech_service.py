@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import mmap
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -20,17 +20,19 @@ from ..base.arguments import positive_int
 from ..base.errors import Cancelled, EngineError, InputError, Overloaded, UnsupportedError, WeightsError
 from ..base.install import require_speech
 from ..generation.step_queue import SHARED, StepQueue
-from ..generation.tickets import DecoderTicket
 from ..generation.works import DecoderWork
 from ..interface.transcriber import Transcriber
 from ..methods.transcribe import TRANSCRIBE
-from ..speech import Transcribing
+from ..queues.model_queue import ModelQueue
+from ..queues.ticket import Ticket
+from ..queues.work import Work
+from ..speech import LetterTranscription
 from ..speech.audio_files import decoded
 from ..speech.samples import MAX_SECONDS, RATE, check_samples
 from ..speech.segments import Transcript
 from ..speech.windows import WINDOW, Note, Recording
 from .admission import Admission
-from .event_loop import News
+from .event_loop import News, Replies
 from .multipart import Upload, temporary, write
 from .refusals import Refusal
 from .requests import Answer, Pending, RequestCounts, RequestService, Times
@@ -47,7 +49,7 @@ class Heard:
 
     transcript: Transcript
     notes: list[Note]
-    """One for each segment."""
+    """One for each segment; of a model of letters none."""
     seconds: float
     """The length of the recording."""
 
@@ -66,26 +68,30 @@ class Heard:
 class Hearing:
     """A recording that is being heard: the next work of it for the model, and what was heard so far."""
 
-    def __init__(self, request: Pending, samples: np.ndarray, wanted: Transcribing, transcription: Any):
+    def __init__(self, request: Pending, samples: np.ndarray, wanted: Any, transcription: Any):
         self.request, self.seconds = request, len(samples) / RATE
         self.owner = request.owner
         self.stream = TranscriptStream()
         self.begun = time.monotonic()
-        self.work: DecoderWork | None = None
+        self.work: DecoderWork | Work | None = None
         """The next work, while it waits for its turn."""
         self.window_ended = False
         """Whether the next work begins another window."""
         self._texts: dict[int, Any] = {}
         self._given = 0     # the segments that the stream has
-        self._ticket: DecoderTicket | None = None       # of the work that the model computes
+        self._found: Any = None     # what the task has returned
+        self._ticket: Ticket | None = None       # of the work that the model computes
         self._closed = False
         self._lock = threading.Lock()
         self.recording: Recording | None = None
-        if transcription.in_windows(len(samples), wanted):
-            self.recording = transcription.recording(0, samples, wanted.language, stop=None)
-            self._task = transcription.windows_task(self.recording, wanted, self._end_window)
-        else:
-            self._task = transcription.short_task(self._texts, 0, samples, wanted)
+        self._task = self._begin(samples, wanted, transcription)
+
+    def _begin(self, samples: np.ndarray, wanted: Any, transcription: Any) -> Any:
+        """Return the task whose works are computed one after the other."""
+        if not transcription.in_windows(len(samples), wanted):
+            return transcription.short_task(self._texts, 0, samples, wanted)
+        self.recording = transcription.recording(0, samples, wanted.language, stop=None)
+        return transcription.windows_task(self.recording, wanted, self._end_window)
 
     @property
     def left(self) -> int:
@@ -94,15 +100,16 @@ class Hearing:
             return 1
         return max(1, math.ceil((self.recording.frames - self.recording.seek) / WINDOW))
 
-    def next(self, result: Any = None) -> DecoderWork | None:
+    def next(self, result: Any = None) -> DecoderWork | Work | None:
         """Return the next work, after the result of the last one; None at the end, and once it is closed."""
         with self._lock:
             try:
                 return self._task.send(result)
-            except StopIteration:
+            except StopIteration as end:
+                self._found = end.value
                 return None
 
-    def ask(self, submit: Callable[[DecoderWork], DecoderTicket]) -> DecoderTicket | None:
+    def ask(self, submit: Callable[[Any], Ticket]) -> Ticket | None:
         """Submit the next work, and return its ticket; None once it is closed."""
         with self._lock:
             work, self.work = self.work, None
@@ -139,6 +146,27 @@ class Hearing:
         text = self._texts[0]
         self.stream.add(text)
         return Heard(Transcript(text, ""), [], self.seconds)
+
+
+class LetterHearing(Hearing):
+    """A recording that a model of letters hears, whose text is known at its end alone."""
+
+    def _begin(self, samples: np.ndarray, wanted: Any, transcription: LetterTranscription) -> Any:
+        self._windows = transcription.windows(len(samples))
+        return transcription.task(samples, wanted, self._end_window)
+
+    @property
+    def left(self) -> int:
+        return max(1, self._windows)
+
+    def _end_window(self, seconds: float) -> None:
+        self.window_ended = True
+        self._windows -= 1
+
+    def heard(self) -> Heard:
+        found = self._found if isinstance(self._found, Transcript) else Transcript(self._found, "")
+        self.stream.add(found.text)
+        return Heard(found, [], self.seconds)
 
 
 class TranscriptStream:
@@ -178,10 +206,10 @@ class TranscriptStream:
             self._error = result
         self._news.ring()
 
-    def news(self) -> Future[None]:
-        """Return a future that is done as soon as there is something to take."""
+    def news(self, replies: Replies) -> asyncio.Future[None]:
+        """Return a future of the event loop that is done as soon as there is something to take."""
         with self._lock:
-            news = self._news.renew()
+            news = self._news.wait(replies)
             there = bool(self._pieces) or self._error is not None
         if there:
             self._news.ring()
@@ -278,9 +306,9 @@ class HearingTurns:
 class SpeechService(RequestService):
     """A model of speech that transcribes the recordings of many requests; it knows nothing of HTTP.
 
-    Each window of 30 s is a few works of the queue of the model, which computes it together with windows of others, so
-    a long recording delays nobody by more than a window. Each request gets what `Transcriber` gives for it alone. The
-    arguments of `submit` besides those that all services have:
+    Each window of 30 s is a few works of the queue of the model, or one of a model of letters (CTC). The queue computes
+    it together with windows of others, so a long recording delays nobody by more than a window. Each request gets what
+    `Transcriber` gives for it alone. The arguments of `submit` besides those that all services have:
 
     task: "transcribe".
     inputs: an `Upload`, which has a file of audio.
@@ -288,7 +316,6 @@ class SpeechService(RequestService):
     """
 
     kind = "transcribe"
-    _queue: StepQueue
 
     def __init__(self, model: Transcriber, *, max_wait: float = 2.0, max_bytes: int = MAX_HELD,
                  max_seconds: float = MAX_SECONDS, beside: RequestService | None = None):
@@ -301,13 +328,15 @@ class SpeechService(RequestService):
         require_speech("soundfile", "reading an audio file")
         self.model, self.max_seconds = model, max_seconds
         super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
-        self._queue = model.prepared.queue
+        self._queue = model.queue
+        self.writes_letters = isinstance(model.transcription, LetterTranscription)
+        """Whether the model spells what it hears (CTC), and generates no tokens."""
         self._hearings = HearingTurns(model.transcription.together(model.generation), self._go)
         self._admission = Admission(max_wait, lambda: 1.0 if self._hearings.cost else 0.0)
         self._start()
 
     def _warm(self) -> None:
-        self.model.transcribe(np.zeros(RATE, np.float32), max_new_tokens=1)
+        self.model.transcribe(np.zeros(RATE, np.float32), **({} if self.writes_letters else {"max_new_tokens": 1}))
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -333,12 +362,16 @@ class SpeechService(RequestService):
         wanted = TRANSCRIBE.prepare(self.model, [], options, request.stop).wanted
         begun = time.monotonic()
         samples = yield from self._samples(request)
-        hearing = Hearing(request, samples, wanted, self.model.transcription)
+        kind = LetterHearing if self.writes_letters else Hearing
+        hearing = kind(request, samples, wanted, self.model.transcription)
         features = None if hearing.recording is None else hearing.recording.features
         request.room.hold(request.base + _WINDOW_BYTES + (0 if features is None else features.bytes))
         if features is not None:
             yield from features.first_pass()
-        hearing.work = hearing.next()
+        try:
+            hearing.work = hearing.next()
+        except InputError as error:     # it is too short for a model of letters
+            raise Refusal("wrong", f"file: {error}", "file") from None
         request.inputs, request.tokenize = None, time.monotonic() - begun
         return hearing
 
@@ -374,6 +407,7 @@ class SpeechService(RequestService):
             with self._lock:
                 if request.settled:
                     return
+                # The admission counts seconds here, and not tokens: its rate is 1.
                 wait = turns.before_first(hearing.owner) * cost
                 before = turns.before_last(hearing.left) * cost
                 self._admission.check_wait(wait, lambda: wait)
@@ -401,15 +435,22 @@ class SpeechService(RequestService):
             self._finish(request, hearing)
             return
         try:
-            ticket = hearing.ask(lambda work: self._queue.submit(work, owner=hearing.owner, pace=SHARED,
-                                                                 deadline=request.stop.deadline))
+            ticket = hearing.ask(lambda work: self._submit(work, hearing.owner, request.stop.deadline))
         except EngineError as error:        # the queue has ended
             self._settle(request, error)
             return
         if ticket is not None:
             ticket.add_done_callback(partial(self._ended, hearing))
 
-    def _ended(self, hearing: Hearing, ticket: DecoderTicket) -> None:
+    def _submit(self, work: Any, owner: Any, deadline: float) -> Ticket:
+        """Let a work wait for the model."""
+        queue = self._queue
+        if isinstance(queue, StepQueue):
+            return queue.submit(work, owner=owner, deadline=deadline, pace=SHARED)
+        assert isinstance(queue, ModelQueue)
+        return queue.submit(work, owner=owner, deadline=deadline)
+
+    def _ended(self, hearing: Hearing, ticket: Any) -> None:
         """Let the workers make the next work of what the model has computed."""
         hearing.answered()
         if ticket.error is not None:
@@ -417,7 +458,7 @@ class SpeechService(RequestService):
         else:
             self._hand_over(hearing.request, lambda: hearing.next(ticket.result()), self._go_on, long=False)
 
-    def _go_on(self, request: Pending, work: DecoderWork | None) -> None:
+    def _go_on(self, request: Pending, work: DecoderWork | Work | None) -> None:
         hearing: Hearing = request.prepared
         hearing.work = work
         if hearing.window_ended and work is not None:

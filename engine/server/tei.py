@@ -16,7 +16,6 @@ from .forms import (
     AnyModel,
     Asked,
     Form,
-    Inputs,
     Kind,
     Route,
     Wanted,
@@ -29,6 +28,7 @@ from .forms import (
     texts_or_ids,
     top_of,
 )
+from .images import Inputs, Item, SentImages, inputs_of, reads_images
 from .json_steps import JsonRows
 from .refusals import TEI, Refusal
 from .requests import Answer
@@ -51,9 +51,9 @@ class InputsForm(Form):
 
 
 class PredictForm(Form):
-    """A request to /predict: a text, a pair of texts, or a list of lists with one or two texts."""
+    """A request to /predict: a text, a pair of texts, or a list of lists with one or two texts; or images."""
 
-    inputs: str | list[str | list[str]]
+    inputs: str | Item | list[str | list[str] | Item]
     raw_scores: bool = False
 
 
@@ -116,14 +116,14 @@ class DecodeForm(Form):
 
 def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in TEI's form."""
-    inputs, single = _inputs(form)
+    inputs, single = _inputs(form, model)
     options = {"normalize_embeddings": form.normalize} | dimensions_of(form, model)
     return Wanted("embed", inputs, lambda answer, asked: JsonRows(finite(answer.value)), options=options, single=single)
 
 
 def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
     """Return the work for the vectors of tokens: for late interaction, if the model has them, or what is pooled."""
-    inputs, single = _inputs(form)
+    inputs, single = _inputs(form, model)
     late = not isinstance(model, Reranker) and "encode_tokens" in model.heads
     return Wanted("late" if late else "tokens", inputs,
                   lambda answer, asked: JsonRows(map(finite, answer.value)), single=single)
@@ -131,7 +131,7 @@ def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
 
 def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
     """Return the work for sparse vectors in TEI's form."""
-    inputs, single = _inputs(form)
+    inputs, single = _inputs(form, model)
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite(answer.value.values)
@@ -142,12 +142,8 @@ def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
 
 
 def predict(form: PredictForm, model: AnyModel) -> Wanted:
-    """Return the work for the labels of texts in TEI's form, all labels of each, the best first."""
-    single = isinstance(form.inputs, str) or any(isinstance(one, str) for one in form.inputs)
-    rows: Sequence[Any] = [form.inputs] if single else form.inputs
-    check_items("inputs", rows)
-    texts = [_text_or_pair(one) for one in rows]
-    check_not_empty("inputs", texts)
+    """Return the work for the labels of texts or images in TEI's form, all labels of each, the best first."""
+    inputs, single = _images_or_pairs(form.inputs, model)
 
     def body(answer: Answer, asked: Asked) -> Any:
         for row in answer.value:
@@ -156,7 +152,21 @@ def predict(form: PredictForm, model: AnyModel) -> Wanted:
         return next(labels) if single else JsonRows(labels)
 
     options = {"top_k": None} | ({"function_to_apply": "none"} if form.raw_scores else {})
-    return Wanted("classify", texts, body, options=options, single=single)
+    return Wanted("classify", inputs, body, options=options, single=single)
+
+
+def _images_or_pairs(value: Any, model: AnyModel) -> tuple[Any, bool]:
+    """Return the inputs of /predict, and whether there is one alone; two texts in a list are a pair."""
+    if reads_images(model) or isinstance(value, Item) or any(isinstance(one, Item) for one in value):
+        images, single = inputs_of("inputs", value, model)
+        if isinstance(images, SentImages):
+            return images, single
+    single = isinstance(value, str) or any(isinstance(one, str) for one in value)
+    rows: Sequence[Any] = [value] if single else value
+    check_items("inputs", rows)
+    texts = [_text_or_pair(one) for one in rows]
+    check_not_empty("inputs", texts)
+    return texts, single
 
 
 def rerank(form: RerankForm, model: AnyModel) -> Wanted:
@@ -231,8 +241,8 @@ def decode(form: DecodeForm, model: AnyModel) -> Wanted:
         bytes=_DECODED * count)
 
 
-def _inputs(form: EmbedForm | InputsForm) -> tuple[list[Any], bool]:
-    inputs, single = texts_or_ids("inputs", form.inputs)
+def _inputs(form: EmbedForm | InputsForm, model: AnyModel) -> tuple[Any, bool]:
+    inputs, single = inputs_of("inputs", form.inputs, model)
     check_not_empty("inputs", inputs)
     return inputs, single
 

@@ -176,6 +176,7 @@ class TextWriter(ABC):
         """Begin a stream."""
         self._prompt = sum(answer.tokens)
         self._chunk = self._head(self.chunk, asked) | ({"usage": None} if self._settings.usage else {})
+        self._start = event(self._chunk).removesuffix(b"}\n\n") + b',"choices":['    # of every event with a choice
         self._begun: set[int] = set()
         self._reasoned: dict[int, bool] = {}
 
@@ -184,7 +185,7 @@ class TextWriter(ABC):
         for number, piece in pieces:
             self._reasoned[number] = self._reasoned.get(number, False) or bool(piece.reasoning)
             for choice in self.choices(number, piece):
-                yield event(self._chunk | {"choices": [choice]})
+                yield b"%b%b]}\n\n" % (self._start, orjson.dumps(choice))
             if piece.result is not None:
                 self._count(piece.result, self._reasoned[number])
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from itertools import count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from ..interface.generator import Generator, Statistics
 from ..methods.decoding import PreparedWorks
 from ..model.bits import PORTABLE
 from .admission import Admission, TextLoad
+from .event_loop import News, ring_all
 from .histograms import SECONDS, Histogram
 from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService, Times, is_long
 from .settings import MAX_HELD
@@ -80,6 +82,7 @@ class TextService(RequestService):
         """Seconds to the first token of a request, and between two tokens of a row."""
         self.rows = Histogram([2.0**i for i in range(11)])
         """The rows of a step that make a token each."""
+        self._rung: deque[News] = deque()
         if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
             self._queue.room.tokens = default_cache_tokens(model)
         self._queue.watcher = self._note_step
@@ -146,7 +149,7 @@ class TextService(RequestService):
         tokens = sum(self._unread(work) for work in _works(prepared))
         new = max((work.limit - work.first for work in _works(prepared) if work.makes_tokens), default=0)
         rows = sum(work.rows for work in _works(prepared))
-        load = self.load
+        load, parts = self.load, [work.apart() for work in _works(prepared)]
         try:
             with self._lock:
                 if request.settled:
@@ -158,20 +161,26 @@ class TextService(RequestService):
                 load.enter(request, owner, prompt, seconds, rows)
                 tickets = request.tickets = tuple(
                     self._queue.submit(work, owner=owner, deadline=request.stop.deadline, pace=SHARED)
-                    for work in _works(prepared))
+                    for work in chain.from_iterable(parts))
         except EngineError as error:        # overloaded, or the queue has ended
             load.leave(request)
             self._settle(request, error)
             return
-        self._follow(request, prepared, tickets)
+        self._follow(request, prepared, parts, tickets)
 
     def _unread(self, work: Generation) -> int:
-        """Return about how many tokens of a work the model has to read, because no kept prefix has them."""
-        known = 0 if work.packed is not None else self._queue.prefixes.known(work.prompt, work.cache_key)
-        return max(1, int(work.tokens_in) - known)
+        """Return about how many tokens of a work the model has to read, because no prefix has them."""
+        if work.packed is not None or work.scores_prompt:       # each sample reads all of them
+            return work.samples * work.tokens_in
+        unread = max(1, work.tokens_in - self._queue.prefixes.known(work.prompt, work.cache_key))
+        return unread + (work.samples - 1) * min(unread, BLOCK)     # which find the blocks that the first one reads
 
-    def _follow(self, request: Pending, prepared: PreparedWorks, tickets: Sequence[DecoderTicket]) -> None:
-        """Go on when the first token of a request is there, and when all of its works have ended."""
+    def _follow(self, request: Pending, prepared: PreparedWorks, parts: Sequence[Sequence[Generation]],
+                tickets: Sequence[DecoderTicket]) -> None:
+        """Go on when the first token of a request is there, and when all of its works have ended.
+
+        parts: the works that are computed for each input, to each of which a ticket belongs.
+        """
         begun, ends = time.monotonic(), count(1)        # each number of which one thread gets
         counts = [work.tokens_in for work in _works(prepared)]
 
@@ -184,19 +193,24 @@ class TextService(RequestService):
                 self.load.leave(request)
                 self._settle(request, ticket.error)
             elif next(ends) == len(tickets):
-                self._finish(request, prepared, tickets, Answer(None, counts, [], Times(
+                self._finish(request, prepared, [*map(len, parts)], tickets, Answer(None, counts, [], Times(
                     request.tokenize, 0.0, time.monotonic() - begun), sum(map(_memory_of, _works(prepared)))))
 
         if request.streams:
-            stream = TokenStream(self.model.prepared, prepared, tickets, self._reasoning(request, prepared))
+            works = [*chain.from_iterable(parts)]
+            stream = TokenStream(self.model.prepared, works, tickets, self._reasoning(request),
+                                 self._rung)
             self._give(request, Answer(stream, counts, [], Times(request.tokenize)))
         tickets[0].call_at_news(0, first)
         for ticket in tickets:
             ticket.add_done_callback(ended)
 
-    def _finish(self, request: Pending, prepared: PreparedWorks, tickets: Sequence[DecoderTicket], answer: Answer
-                ) -> None:
-        """Let the workers finish a request of which all tokens are there. answer: what is known besides the value."""
+    def _finish(self, request: Pending, prepared: PreparedWorks, sizes: Sequence[int],
+                tickets: Sequence[DecoderTicket], answer: Answer) -> None:
+        """Let the workers finish a request of which all tokens are there.
+
+        sizes: how many of the tickets each input has. answer: what is known besides the value.
+        """
         lengths = [len(result.ids) for ticket in tickets for result in ticket.result()]
         self.load.leave(request, lengths)
         answer = replace(answer, new_tokens=sum(lengths))
@@ -205,10 +219,11 @@ class TextService(RequestService):
             return
 
         def results() -> list[list[Written]]:
-            reasoning = self._reasoning(request, prepared)
-            return [[self._whole(one, front_of(self.model.prepared, work.echo), reasoning(i))
-                     for one in _listed(prepared.finish(i, ticket.result()))]
-                    for i, (work, ticket) in enumerate(zip(_works(prepared), tickets, strict=True))]
+            reasoning, each = self._reasoning(request), iter(tickets)
+            found = ([one for ticket in islice(each, size) for one in ticket.result()] for size in sizes)
+            return [[self._whole(one, front_of(self.model.prepared, work.echo), reasoning(work))
+                     for one in _listed(prepared.finish(i, of_input))]
+                    for i, (work, of_input) in enumerate(zip(_works(prepared), found, strict=True))]
 
         self._hand_over(request, results, lambda request, value: self._settle(request, replace(answer, value=value)),
                         answer.bytes > LONG_BYTES)
@@ -222,14 +237,17 @@ class TextService(RequestService):
             thought, text = thought + more, text + rest
         return Written(text, thought, (result.logprobs or ())[result.echoed :], front, result)
 
-    def _reasoning(self, request: Pending, prepared: PreparedWorks) -> Callable[[int], Reasoning | None]:
-        """Return what makes, for each input of a request, what divides an answer to it; None for a text as it is."""
+    def _reasoning(self, request: Pending) -> Callable[[Generation], Reasoning | None]:
+        """Return what makes, for a work of a request, what divides an answer of it; None for a text as it is."""
         markers = self._markers if request.task == "chat" else None
         if markers is None:
-            return lambda i: None
-        tails = [self.model.tokenizer.decode(work.prompt[-8:].tolist(), skip_special_tokens=False).rstrip()
-                 for work in _works(prepared)]
-        return lambda i: Reasoning(markers, tails[i].endswith(markers[0]))
+            return lambda work: None
+
+        def reasoning(work: Generation) -> Reasoning:
+            tail = self.model.tokenizer.decode(work.prompt[-8:].tolist(), skip_special_tokens=False).rstrip()
+            return Reasoning(markers, tail.endswith(markers[0]))
+
+        return reasoning
 
     @lazy
     def _markers(self) -> tuple[str, str] | None:
@@ -245,11 +263,12 @@ class TextService(RequestService):
         return None if self._markers is None else self.model.tokenizer.token_id(self._markers[1])
 
     def _note_step(self, rows: int, read: int, seconds: float) -> None:
-        """Count a step of the queue, in whose thread this runs."""
+        """Count a step of the queue, in whose thread this runs, and tell all streams that have new tokens."""
         self.load.measured(rows, read, seconds)
         self.rows.add(rows)
         if rows:
             self.gaps.add(seconds, rows)
+        ring_all(self._rung)
 
     def statistics(self) -> TextStatistics:
         """Return what waits, what was done, and how fast."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..base.errors import Cancelled
+from ..generation.groups import Generation
 from ..generation.prepared import PreparedModel
 from ..generation.results import Echo, Generated, TokenLogprob
 from ..generation.tickets import DecoderTicket
-from ..methods.decoding import PreparedWorks
-from .event_loop import News
+from .event_loop import News, Replies
 
 MARKERS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>"),
            ("<seed:think>", "</seed:think>"))
@@ -131,16 +133,24 @@ class TokenStream:
     """The answers of a request, piece by piece. One thread reads it; the thread of the queue says that there is news.
     """
 
-    def __init__(self, model: PreparedModel, prepared: PreparedWorks, tickets: Sequence[DecoderTicket],
-                 reasoning: Callable[[int], Reasoning | None]):
-        """reasoning: returns, by the number of a work, what divides an answer; None for a text as it is."""
-        self._tickets, self._samples = tickets, prepared.samples
-        self._choices = [_Choice(model, work, sample, reasoning(i)) for i, work in enumerate(prepared.works)
-                         for sample in range(self._samples)]
+    def __init__(self, model: PreparedModel, works: Sequence[Generation], tickets: Sequence[DecoderTicket],
+                 reasoning: Callable[[Generation], Reasoning | None], rung: deque[News]):
+        """works: those of the tickets. reasoning: returns what divides an answer of one; None for a text as it is.
+
+        rung: gets the news of new tokens, which are rung at the end of a step, of all streams at once.
+        """
+        self._tickets = tickets
+        self._choices: list[_Choice] = []
+        self._firsts: list[int] = []        # the number of the first answer of each work
+        for work in works:
+            self._firsts.append(len(self._choices))
+            self._choices += [_Choice(model, work, sample, reasoning(work))
+                              for sample in range(work.config.num_return_sequences)]
         self._seen = [0] * len(tickets)
         self._ended = [False] * len(tickets)
         self._asked = [False] * len(tickets)        # whether the queue will say that there is news of a work
-        self._news = News()
+        self._news, self._rung = News(), rung
+        self._asks = False      # whether `news` asks, and what is there has been there before
 
     @property
     def new_tokens(self) -> int:
@@ -152,18 +162,22 @@ class TokenStream:
         """Whether all pieces were given."""
         return all(self._ended)
 
-    def news(self) -> Future[None]:
-        """Return a future that is done as soon as there is something to take."""
-        news = self._news.renew()
+    def news(self, replies: Replies) -> asyncio.Future[None]:
+        """Return a future of the event loop that is done as soon as there is something to take."""
+        news, self._asks = self._news.wait(replies), True
         for i, ticket in enumerate(self._tickets):
             if not self._asked[i] and not self._ended[i]:
                 self._asked[i] = True
                 ticket.call_at_news(self._seen[i], partial(self._ring, i))
+        self._asks = False
         return news
 
     def _ring(self, i: int) -> None:
         self._asked[i] = False
-        self._news.ring()
+        if self._asks or self._tickets[i].done:
+            self._news.ring()
+        else:       # the step in which it came rings at its end
+            self._rung.append(self._news)
 
     def take(self) -> list[tuple[int, Written]]:
         """Return the pieces that are there, each with the number of its answer.
@@ -177,15 +191,24 @@ class TokenStream:
             done = ticket.done      # first: then no further token comes
             tokens = ticket.tokens(self._seen[i])
             self._seen[i] += len(tokens)
-            first = i * self._samples
+            first = self._firsts[i]
             for token in tokens:
                 number = first + token.sample
                 pieces.append((number, self._choices[number].add(token.id)))
             if done and (ticket.error is None or not pieces):
                 self._ended[i] = True
-                for number, result in enumerate(ticket.result(), first):
+                for number, result in enumerate(self._results(ticket), first):
                     pieces.append((number, self._choices[number].end(result)))
         return pieces
+
+    def _results(self, ticket: DecoderTicket) -> list[Generated]:
+        """Return the results of a work; raises its error, or that of the work because of which it was cancelled."""
+        if isinstance(ticket.error, Cancelled):
+            for other in self._tickets:
+                if other.error is not None and not isinstance(other.error, Cancelled):
+                    raise other.error
+        results: list[Generated] = ticket.result()
+        return results
 
     def cancel(self) -> None:
         """End what is not done; its rows are free after the present step."""

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Literal
 
 from ..base.errors import InputError
@@ -94,25 +95,43 @@ def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
     if form.stream and format != "json":
         raise Refusal("wrong", f"a stream has events with text, and not {format}; leave response_format or stream out",
                       "response_format")
+    options: dict[str, Any] = {"timestamps": "word" if "word" in granularities else is_timed}
+    if service.writes_letters:
+        _check_letters(form, task)
+    temperature, seed, more = (0.0, 0, {}) if service.writes_letters else _of_whisper(
+        form, service, task, "word" in granularities)
+    writer = TranscriptWriter(task, format, granularities, temperature)
+    return Wanted("transcribe", None, writer.body, options=options | more, single=True,
+                  content_type=writer.content_type, events=writer if form.stream else None,
+                  headers=[(SEED, b"%d" % seed)])
+
+
+def _check_letters(form: Any, task: str) -> None:
+    """Raise `Refusal` for what a model of letters does not do."""
+    for field, given, what in ((None, task != TASKS[0], "translates nothing"),
+                               ("language", form.language, "takes no other language"),
+                               ("temperature", form.temperature, "draws nothing at random")):
+        if given:
+            raise Refusal("unsupported", f"{'' if field is None else f'{field}: '}this model writes the letters "
+                          f"that it hears (CTC), in the language that it was trained on, and {what}; "
+                          f"{'ask /v1/audio/transcriptions' if field is None else 'leave it out'}, or serve a Whisper",
+                          field)
+
+
+def _of_whisper(form: Any, service: SpeechService, task: str, by_word: bool) -> tuple[float, int, dict[str, Any]]:
+    """Return the temperature, the seed and the options of a request to a model that generates; raises `Refusal`."""
     try:
         service.model.transcription.tokens.spoken(form.language, task)
     except InputError as error:
         raise Refusal("wrong", str(error), "language" if form.language else None) from None
-    by_word = "word" in granularities
     if by_word and not service.model.generation.alignment_heads:
         raise Refusal("unsupported", "the settings of this model name no alignment_heads, which the times of words "
                       "need", "timestamp_granularities")
     temperature = 0.0 if form.temperature is None else checked("temperature", "temperature", form.temperature)
     draws = temperature >= GREEDY_BELOW
     seed = checked("seed", "seed", form.seed) if form.seed is not None else secrets.randbits(53) if draws else 0
-    options = {"language": form.language, "task": task, "timestamps": "word" if by_word else is_timed, "num_beams": 1}
-    if draws:
-        options |= {"do_sample": True, "temperature": temperature, "top_k": 0, "seed": seed}
-    else:
-        options["do_sample"] = False
-    writer = TranscriptWriter(task, format, granularities, temperature)
-    return Wanted("transcribe", None, writer.body, options=options, single=True, content_type=writer.content_type,
-                  events=writer if form.stream else None, headers=[(SEED, b"%d" % seed)])
+    options = {"language": form.language, "task": task, "num_beams": 1, "do_sample": draws}
+    return temperature, seed, options | ({"temperature": temperature, "top_k": 0, "seed": seed} if draws else {})
 
 
 class TranscriptWriter:
@@ -146,12 +165,14 @@ class TranscriptWriter:
         return found | usage
 
     def _segments(self, heard: Heard) -> Iterator[dict[str, Any]]:
-        """Yield the segments as OpenAI's Whisper has them."""
-        for i, (one, note) in enumerate(zip(heard.transcript.segments, heard.notes, strict=True)):
+        """Yield the segments as OpenAI's Whisper has them; a model of letters knows nothing of tokens."""
+        segments = heard.transcript.segments
+        for i, (one, note) in enumerate(zip_longest(segments, heard.notes)):
             data = one.text.encode()
-            yield {"id": i, "seek": note.seek, "start": one.start, "end": one.end, "text": one.text, "tokens": note.ids,
-                   "temperature": self._temperature, "avg_logprob": note.logprob,
-                   "compression_ratio": len(data) / len(zlib.compress(data)), "no_speech_prob": note.no_speech}
+            yield {"id": i, "seek": note and note.seek, "start": one.start, "end": one.end, "text": one.text,
+                   "tokens": note.ids if note else [], "temperature": self._temperature,
+                   "avg_logprob": note and note.logprob, "compression_ratio": len(data) / len(zlib.compress(data)),
+                   "no_speech_prob": note and note.no_speech}
 
     def begin(self, answer: Answer, asked: Asked) -> None:
         """Begin a stream."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..heads.zero_shot import TEMPLATE
-from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, characters_of, check_items, check_not_empty, finite
+from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, characters_of, check_not_empty, finite
+from .images import Item, inputs_of
 from .json_steps import JsonRows
 from .refusals import TEI, Refusal
 from .requests import Answer
@@ -24,7 +25,7 @@ class ZeroShotParameters(Parameters, kw_only=True):
 class ZeroShotForm(Form):
     """A request to /zero-shot."""
 
-    inputs: str | list[str]
+    inputs: str | Item | list[str | Item]
     parameters: ZeroShotParameters
 
     def __post_init__(self) -> None:
@@ -32,11 +33,10 @@ class ZeroShotForm(Form):
 
 
 def zero_shot(form: ZeroShotForm, model: AnyModel) -> Wanted:
-    """Return the work for labels of the client, all labels of each text, the best first."""
-    given, single = form.parameters, isinstance(form.inputs, str)
-    texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
-    check_items("inputs", texts)
-    check_not_empty("inputs", texts)
+    """Return the work for labels of the client, all labels of each text or image, the best first."""
+    given = form.parameters
+    inputs, single = inputs_of("inputs", form.inputs, model)
+    check_not_empty("inputs", inputs)
     labels, template = given.candidate_labels, given.hypothesis_template or TEMPLATE
     count = labels.count(",") + 1 if isinstance(labels, str) else len(labels)
     characters = count * len(template) + (len(labels) if isinstance(labels, str) else characters_of(labels))
@@ -52,7 +52,7 @@ def zero_shot(form: ZeroShotForm, model: AnyModel) -> Wanted:
 
     options = {"top_k": None, "candidate_labels": labels, "hypothesis_template": given.hypothesis_template,
                "multi_label": bool(given.multi_label)}
-    return Wanted("classify", texts, body, options=options, single=single)
+    return Wanted("classify", inputs, body, options=options, single=single)
 
 
 ROUTES = (Route("/zero-shot", Kind(TEI, ZeroShotForm, zero_shot, ("classify",))),)

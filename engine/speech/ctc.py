@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ..backends import check_layout, check_portable, get_backend
+from ..backends import choose_backend
 from ..base.arguments import refuse_unknown
 from ..base.errors import InputError, UnsupportedError, WeightsError, located, shown
 from ..base.progress import growing_progress
@@ -62,12 +62,11 @@ class LetterModel:
             name = "max_rows" if options.cache is None else "cache"
             raise UnsupportedError(f"{name} is an option of the decoder of a model, and this model has none; leave it "
                                    f"out. {_WHISPERS}")
-        self.stem, self.spelling = encoder.stem, head.config.spelling
+        self.spelling = head.config.spelling
         self._map, self._bias = head.weights[f"{first.name}.weight"], head.weights.get(f"{first.name}.bias")
-        chosen = get_backend(options.backend)
-        portable = check_portable(chosen, options.bits)
-        check_layout(chosen, encoder.layout, decodes=False, portable=portable)
+        chosen = choose_backend(options.backend, options.bits, model.parts.values())
         run = options.config(encoder.precision_for(options.precision))
+        self.stem = encoder.stem.in_precision(run.precision)
         longest = self.stem.tokens(SECONDS * RATE)
         if run.max_tokens < longest:
             raise InputError(f"max_batch_tokens must be at least {longest:,}, the tokens of a window of {SECONDS} s of "
@@ -76,16 +75,12 @@ class LetterModel:
         self.generation, self.calibrations = model.generation, encoder.calibrations
         self.backend, self.threads, self.precision, self.bits = chosen.name, run.threads, run.precision, run.bits
         self.max_batch_tokens = run.max_tokens
-        try:
-            self._ops = chosen.ops(run.threads, portable)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"the {chosen.name} backend does not run the convolutions of recordings; cython, "
-                                   "numba and reference can: Transcriber.load(..., backend=...)") from error
+        self._ops = chosen.ops(run.threads, run.portable)
+        self._ops.keep([self._map, self.stem.weight, *self.stem.arrays.values()])
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)
         release_pages(encoder.weights.values())
-        # One window has enough tokens for the kernels, and more at a time take more memory. The rows of NumPy's
-        # products have other bits in other batches.
-        self.queue = ModelQueue(longest, mixes=chosen.name != "reference")
+        # One window has enough tokens for the kernels, and more at a time take more memory.
+        self.queue = ModelQueue(longest, mixes=chosen.batch_invariant)
 
     def tokenizer(self, text: None) -> NoReturn:
         """Raise `UnsupportedError`: such a model has a list of letters."""
@@ -158,6 +153,27 @@ class LetterTranscription:
             raise UnsupportedError(f"{next(iter(settings))} is a setting of models that generate tokens, and this "
                                    f"model takes the best letter of each token (CTC); leave it out. {_WHISPERS}")
         return Spelled(bool(timestamps), timestamps == "word")
+
+    def together(self, config: GenerationConfig) -> int:
+        """Return how many recordings the model hears at a time: it computes a window of one, and the next one waits."""
+        return 2
+
+    def windows(self, count: int) -> int:
+        """Return the number of windows of a recording of so many samples."""
+        return sum(1 for _ in self._windows(np.empty(count, np.bool_)))
+
+    def task(self, samples: np.ndarray, wanted: Spelled, heard: Callable[[float], object]
+             ) -> Generator[Work, list[np.ndarray], Any]:
+        """Yield the work of each window of one recording, which is sent its rows; return the text or the `Transcript`.
+
+        heard: called with the seconds of each window. Raises `InputError` for a recording that is shorter than a token.
+        """
+        one = self._heard(0, samples)
+        for i, window in enumerate(one.windows):
+            [row] = yield self.model.work([window[0]])
+            one.best[i] = self._counted(row, *window)
+            heard((len(window[0]) - window[1] - window[2]) / RATE)
+        return self._result(one, wanted)
 
     def results(self, items: list[Any], wanted: Spelled, max_seconds: float, bar: bool | None) -> Iterator[Any]:
         """Yield the result of each recording as soon as those before it are there, too."""
@@ -238,7 +254,7 @@ class LetterTranscription:
         """Return the text or the `Transcript` of a recording; raises `WeightsError` for scores that are not finite."""
         spelling: Spelling = self.model.spelling
         best = np.concatenate([one.best[i] for i in range(len(one.windows))])
-        if best.min() < 0:
+        if (best < 0).any():
             raise WeightsError(f"recording {one.number}: the model gives scores that are no finite numbers; copy its "
                                "folder again from its source, or load it with precision='float32'")
         letters = letters_of(best, spelling)

@@ -234,7 +234,7 @@ class Transcription:
         return {number: each if options.timestamps else each.text for number, each in transcripts.items()}
 
     def recording(self, number: int, samples: np.ndarray, language: str | None, stop: Stop | None = NEVER) -> Recording:
-        """Return a recording that is read in windows. stop: as in `Spectrogram`."""
+        """Return a recording that is read in windows. stop: when its first pass has to stop; None to make no pass."""
         features = Spectrogram(samples, self._channels, stop, self._portable)
         return Recording(number, features, language if self.languages else "en")
 

@@ -48,10 +48,11 @@ def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: 
     if not isinstance(model, Model):
         raise InputError(f"measure_importance takes a Model, not {shown(model)}; load_model returns one")
     max_tokens, length = positive_int("max_tokens", max_tokens), positive_int("sequence_length", sequence_length)
-    if len(model.parts) != 1:
+    parts = [part for part in model.parts.values() if part is not model.images]
+    if len(parts) != 1:
         raise UnsupportedError("importance is measured for a language model or an encoder, and this model has the "
                                f"parts {listed([*model.parts])}; convert it without a calibration text")
-    [part] = model.parts.values()
+    [part] = parts
     if part.text is None:
         raise UnsupportedError("importance is measured on texts, and this model has no tokenizer")
     if part.layout is not None:

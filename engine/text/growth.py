@@ -55,7 +55,7 @@ Steps: TypeAlias = dict[str, list[dict[str, Any]]]
 
 
 def read_steps(document: dict[str, Any]) -> Steps:
-    """Return all steps of a tokenizer.json, in order; raises `WeightsError` as `steps` does."""
+    """Return all steps of a tokenizer.json, in order; raises `WeightsError` for a step without a known form."""
     return {place: list(steps(document.get(place), key)) for place, key in _LISTS.items()}
 
 

@@ -28,7 +28,7 @@ def special_ids(text: TextConfig | None) -> dict[str, int]:
 def token_ids(text: TextConfig, tokens: Iterable[str]) -> dict[str, int]:
     """Return the ids of those tokens that are in the vocabulary or among the added tokens, in the order of `tokens`.
 
-    Raises `WeightsError` as `ids_of_tokens` does.
+    Raises `WeightsError` for a tokenizer.json that is damaged.
     """
     from .safety import read_tokenizer  # here, because `import engine` shall stay light
 

@@ -1,136 +1,36 @@
-"""Tokenize sentences with the model's own tokenizer, and group them into batches."""
+"""`Tokenizer`: a model's own tokenizer, which cuts long texts and makes windows of them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.advice import TOKENIZER
+from ..base.advice.attributes import TOKENIZER
 from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop, beside
-from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
 from .cuts import reported
 from .excerpts import CUT_MARGIN, MAX_CHARACTERS, START_CHARACTERS, Encode, Excerpts
-from .incremental import IncrementalText
 from .sentences import Sentence, characters_of, check_sentences
-from .special_tokens import finish, resized, special_ids
-from .tokenizers_package import NO_LIMIT, failures, int32_ids, load_tokenizer, make_decoder
+from .special_tokens import finish, resized
+from .token_texts import TokenTexts
+from .tokenizers_package import NO_LIMIT, failures, int32_ids, load_tokenizer
+from .tokens import Places, SecondTexts, Tokens, is_counting, note_tokens
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
 from .windows import Windows
 
 NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
 
-
-@dataclass(eq=False, slots=True)
-class Tokens:
-    """The tokens of some sentences."""
-
-    input_ids: list[np.ndarray]
-    """One int32 [T_i] for each sentence, special tokens included."""
-    token_type_ids: list[np.ndarray]
-    """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
-    skips: list[int] | None = None
-    """How many of the first tokens of each sentence pooling leaves out, those of a prompt; None for none."""
-    reads: list[int] | None = None
-    """How many of the first tokens of each sentence its tokens read in attention; None for all."""
-    asked: list[np.ndarray] | None = None
-    """The positions of each sentence that a head of rows "asked" reads; None for another head."""
-    embeds: list[np.ndarray] | None = None
-    """float32 [T_i, D] for each sequence, the input of the first layer in place of ids, such as that of an image."""
-
-    @property
-    def lengths(self) -> list[int]:
-        """The number of tokens of each sentence, for those who share out the work."""
-        return [*map(len, self.input_ids)]
-
-    def report(self) -> None:
-        """Report which sentences were cut, unless it was done when they were tokenized."""
-
-
-def gathered(parts: Sequence[tuple[Tokens, Sequence[int]]]) -> Tokens:
-    """Return some sentences, given by their numbers, of the tokens of several calls, one call after the other."""
-    if len(parts) == 1 and [*parts[0][1]] == [*range(len(parts[0][0].input_ids))]:
-        return parts[0][0]
-    places = [(tokens, i) for tokens, numbers in parts for i in numbers]
-    skips = reads = asked = embeds = None
-    if any(tokens.skips is not None for tokens, _ in parts):
-        skips = [0 if tokens.skips is None else tokens.skips[i] for tokens, i in places]
-    if any(tokens.reads is not None for tokens, _ in parts):
-        reads = [len(tokens.input_ids[i]) if tokens.reads is None else tokens.reads[i] for tokens, i in places]
-    if all(tokens.asked is not None for tokens, _ in parts):
-        asked = [tokens.asked[i] for tokens, i in places if tokens.asked is not None]
-    if all(tokens.embeds is not None for tokens, _ in parts):
-        embeds = [tokens.embeds[i] for tokens, i in places if tokens.embeds is not None]
-    return Tokens([tokens.input_ids[i] for tokens, i in places], [tokens.token_type_ids[i] for tokens, i in places],
-                  skips, reads, asked, embeds)
-
-
-@contextmanager
-def counting_tokens() -> Iterator[list[int]]:
-    """Yield a list to which every call of a tokenizer in the block, by this thread, adds the tokens of each text."""
-    lengths: list[int] = []
-    token = _LENGTHS.set(lengths)
-    try:
-        yield lengths
-    finally:
-        _LENGTHS.reset(token)
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """The tokens of one text or window, and where each stands."""
-
-    input_ids: np.ndarray
-    """int32 [T], special tokens included."""
-    token_type_ids: np.ndarray
-    """int32 [T]."""
-    tokens: list[str]
-    """The token itself, as the vocabulary has it."""
-    offsets: list[tuple[int, int]]
-    """The first character of each token, and the one after its last, in its text or its word."""
-    special: list[bool]
-    """Whether the tokenizer added the token."""
-    words: list[int | None]
-    """The number of the word that the token is a part of; None for a special token."""
-    texts: list[int | None]
-    """The text of a pair, 0 or 1; None for a special token."""
-
-
-def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
-    """Return the tokens of all windows of some texts, one window after the other."""
-    flat = [places for of_text in windows for places in of_text]
-    return Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
-
-
-class SecondTexts(NamedTuple):
-    """Texts that stand second in the pairs of many first texts, and were tokenized once."""
-
-    texts: Sequence[str]
-    encodings: Sequence[Any]
-    """Of `tokenizers`, without special tokens."""
-
-    @property
-    def longest(self) -> int:
-        """The number of the text with the most tokens."""
-        return max(range(len(self.texts)), key=lambda i: len(self.encodings[i]))
-
-
 CHARACTERS_AT_A_TIME = 2**14
 """How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
-_LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
 _READS = failures("reads a text")
 
 
-class Tokenizer:
+class Tokenizer(TokenTexts):
     """A model's tokenizer, which does not pad. Several threads may call it at once."""
 
     def __init__(self, text: TextConfig, max_tokens: int | None, threads: int, *, truncates: bool = True):
@@ -142,10 +42,10 @@ class Tokenizer:
         """
         from .safety import check_tokenizer  # here, because `import engine` shall stay light
 
-        self._text, self._threads = text, threads
         # The characters of the longest added token or pattern, and whether a pattern may take minutes by backtracking.
         longest, self._backtracks = check_tokenizer(text.tokenizer_json)
-        self._tokenizer = load_tokenizer(text)
+        super().__init__(text)
+        self._threads = threads
         self._spare: list[Any] = []     # tokenizers of `windows`, which sets their truncation, while no call uses them
         limits = [min(limit, NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
         self._filled = min(limits, default=NO_LIMIT)    # the tokens up to which `fill_id` fills a text, if there is one
@@ -178,26 +78,26 @@ class Tokenizer:
         encodings: list[Any] = []
         for part in _batches(sentences, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
-            kept = self._kept(part, stop)
+            kept = self._cut_all(part, stop)
             encoded = self._encode(kept, stop)
             self._report(part, kept, encoded)
             encodings += encoded
         stop.check()
-        return self._tokens(encodings)
+        return self._count_tokens(encodings)
 
     def read_together(self, texts: Sequence[Sentence]) -> tuple[Tokens, list[bool]]:
         """Tokenize short texts of several calls at one time; return the tokens, and which texts were cut.
 
         Nobody is told of the cuts. Raises as a call does, whichever text is wrong.
         """
-        kept = self._kept(texts, NEVER)
+        kept = self._cut_all(texts, NEVER)
         encodings = self._encode(kept, NEVER)
-        return self._rows(encodings), self._marks(texts, kept, encodings)
+        return self._tokens_of(encodings), self._were_cut(texts, kept, encodings)
 
     @property
     def is_quick(self) -> bool:
         """Whether a short text takes no long time, and nobody counts tokens in this thread: others may read it then."""
-        return not self._backtracks and _LENGTHS.get() is None
+        return not self._backtracks and not is_counting()
 
     def pairs(self, pairs: Sequence[tuple[str, str]], stop: Stop = NEVER) -> Tokens:
         """Tokenize pairs as a call does, but each different first text once; raises as a call does.
@@ -210,11 +110,12 @@ class Tokenizer:
         if 2 * len(firsts) > len(pairs) or longest > START_CHARACTERS * self._limit or self._frame is None:
             return self(pairs, stop)
         self._check_room(is_pair=True)
-        known = dict(zip(firsts, self._alone(firsts, stop), strict=True))
+        known = dict(zip(firsts, self._encode_inner(firsts, stop), strict=True))
+        seconds = self._encode_inner([second for _, second in pairs], stop)
         joined = [self._frame.join((known[first], second), self._limit, self._from_right)
-                  for (first, _), second in zip(pairs, self._alone([text for _, text in pairs], stop), strict=True)]
+                  for (first, _), second in zip(pairs, seconds, strict=True)]
         self._report(pairs, pairs, joined)
-        return self._tokens(joined)
+        return self._count_tokens(joined)
 
     def second_texts(self, texts: Sequence[str], stop: Stop = NEVER) -> SecondTexts:
         """Tokenize texts that stand second in pairs, for `with_each`; raises `InputError`.
@@ -224,7 +125,7 @@ class Tokenizer:
         self._check_room(is_pair=True)
         if self._frame is None:
             raise InputError("the tokenizer of this model does not show where the texts of a pair stand")
-        encodings = self._alone([str(self._cut(text, stop)) for text in texts], stop)
+        encodings = self._encode_inner([str(self._cut(text, stop)) for text in texts], stop)
         room = self._limit - self._frame.special
         for text, encoding in zip(texts, encodings, strict=True):
             if len(encoding) >= room:
@@ -241,31 +142,31 @@ class Tokenizer:
         assert frame is not None        # `second_texts` looked
         kept = [str(self._cut(text, stop)) for text in firsts]
         joined = [[frame.join((first, second), self._limit, self._from_right, only_first=True)
-                   for second in seconds.encodings] for first in self._alone(kept, stop)]
+                   for second in seconds.encodings] for first in self._encode_inner(kept, stop)]
         beside = seconds.texts[longest]     # a text that is cut beside any other one is cut beside this one
         self._report([(text, beside) for text in firsts], [(text, beside) for text in kept],
                      [of_text[longest] for of_text in joined])
-        return self._tokens([pair for of_text in joined for pair in of_text], each=len(seconds.texts))
+        return self._count_tokens([pair for of_text in joined for pair in of_text], each=len(seconds.texts))
 
-    def _tokens(self, encodings: Sequence[Any], each: int = 1) -> Tokens:
+    def _count_tokens(self, encodings: Sequence[Any], each: int = 1) -> Tokens:
         """Return the tokens of encodings as the model reads them, and count them where this thread wants it.
 
         each: how many encodings each text of the call has.
         """
-        tokens = self._rows(encodings)
-        if (lengths := _LENGTHS.get()) is not None:
-            counts = tokens.lengths
-            lengths += [sum(counts[first : first + each]) for first in range(0, len(counts), each)]
+        tokens = self._tokens_of(encodings)
+        if is_counting():
+            lengths = tokens.lengths
+            note_tokens(sum(lengths[first : first + each]) for first in range(0, len(lengths), each))
         return tokens
 
-    def _rows(self, encodings: Sequence[Any]) -> Tokens:
+    def _tokens_of(self, encodings: Sequence[Any]) -> Tokens:
         """Return the tokens of encodings as the model reads them; token types that it does not get are zeros."""
         ids = [finish(self._text, self._known(int32_ids(e.ids)), self._filled) for e in encodings]
         if not self._text.feeds_token_types:
             return Tokens(ids, [np.zeros(len(row), np.int32) for row in ids])
         return Tokens(ids, [resized(int32_ids(e.type_ids), len(row), 0) for e, row in zip(encodings, ids, strict=True)])
 
-    def _alone(self, texts: Sequence[str], stop: Stop) -> list[Any]:
+    def _encode_inner(self, texts: Sequence[str], stop: Stop) -> list[Any]:
         """Return the encodings of texts without special tokens."""
         encodings: list[Any] = []
         for part in _batches(texts, CHARACTERS_AT_A_TIME * self._threads):
@@ -332,7 +233,7 @@ class Tokenizer:
             if is_pair:
                 self._check_pairs()
             special = _count_special(tokenizer, is_pair)
-            first_tokens = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
+            first_tokens = count_tokens(self._encode_inner([text[0]], stop)[0]) if is_pair else 0
             room = limit - special - first_tokens
             if stride >= room:
                 size = self._count_up_to(text[1] if is_pair else text, stop, max(room, 0))
@@ -397,33 +298,6 @@ class Tokenizer:
                       special=[bool(special) for special in encoding.special_tokens_mask], words=encoding.word_ids,
                       texts=encoding.sequence_ids)
 
-    def join(self, tokens: Sequence[str]) -> str:
-        """Return the text of tokens, given by their own texts."""
-        if self._text.bytes_alone:
-            return self._with_bytes_alone(tokens)
-        decoder = self._tokenizer.decoder
-        with failures("turns tokens into text"):
-            return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
-
-    def token(self, number: int) -> str:
-        """Return the token of an id as the vocabulary has it; "" for an id that it lacks."""
-        return str(self._tokenizer.id_to_token(number) or "")
-
-    def token_id(self, token: str) -> int | None:
-        """Return the id of a token by its text; None if the vocabulary lacks it."""
-        number = self._tokenizer.token_to_id(token)
-        return None if number is None else int(number)
-
-    @property
-    def continuing_prefix(self) -> str | None:
-        """What stands before a token that goes on with a word, such as "##"; None if no token has it."""
-        return getattr(self._tokenizer.model, "continuing_subword_prefix", None) or None
-
-    def _known(self, ids: np.ndarray) -> np.ndarray:
-        """Return ids with `unknown_id` in the place of ids that the model does not know."""
-        known, unknown = self._text.known_ids, self._text.unknown_id
-        return np.where(ids < known, ids, np.int32(unknown)) if known else ids
-
     def encode(self, text: str, *, add_special_tokens: bool = True, stop: Stop = NEVER) -> list[int]:
         """Return the ids that the model reads for a text, with the special tokens that the tokenizer adds, or without.
 
@@ -447,96 +321,6 @@ class Tokenizer:
             ids = [token.id for word in words for token in self._tokenizer.model.tokenize(word)]
         return list(self._known(int32_ids(ids)).tolist())
 
-    @cached_property
-    def added_tokens(self) -> dict[str, bool]:
-        """The added tokens, which are looked for in a text before it is split, and whether each is a special one."""
-        return {token.content: token.special for token in self._tokenizer.get_added_tokens_decoder().values()}
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of token ids, without special tokens unless the caller wants them; raises `InputError`."""
-        known = ids_array("ids", ids)
-        if known.size and known.max() > NO_LIMIT:
-            raise InputError(f"ids must be token ids, and no vocabulary reaches {known.max()}")
-        skip = flag("skip_special_tokens", skip_special_tokens)
-        if self._text.bytes_alone:
-            found = map(self._token_with_text if skip else self._tokenizer.id_to_token, known.tolist())
-            return self._with_bytes_alone(token for token in found if token is not None)
-        with failures("turns ids into text"):
-            return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
-
-    def _with_bytes_alone(self, tokens: Iterable[str]) -> str:
-        """Return the text of tokens as `TextConfig.bytes_alone` asks for it, which `tokenizers` cannot decode."""
-        numbered = dict(enumerate(tokens))
-        text = self._decoding(numbered.__getitem__, lambda token: "")
-        return "".join([*map(text.add, numbered), text.end()])
-
-    def continuation(self, ids: Sequence[int]) -> str:
-        """Return the text of new tokens, which may begin with a space where the model's tokens after a prompt do.
-
-        `decode` is for whole texts, in front of which SentencePiece puts a space that is removed again.
-        """
-        first = next((token for token in map(self._token_with_text, ids) if token is not None), "")
-        return self._space_before(first) + self.decode(ids)
-
-    def _space_before(self, token: str) -> str:
-        """Return the space that stands before a text of new tokens whose first one this is, or ""."""
-        return " " if self._text.keeps_space and token.startswith(("▁", "<0x20>")) else ""
-
-    def incremental(self) -> IncrementalText:
-        """Return what decodes ids one by one: the texts that it gives are together that of `continuation`."""
-        return self._decoding(self._token_with_text, self._space_before)
-
-    def _decoding(self, token_of: Callable[[int], str | None], space_before: Callable[[str], str]) -> IncrementalText:
-        """Return what decodes one by one.
-
-        token_of: returns the token of an id; None for an id that has no text. space_before: returns what stands before
-        the text, by its first token.
-        """
-        decoder = self._tokenizer.decoder
-        stated = None if decoder is None else json.loads(decoder.__getstate__())
-        return IncrementalText(stated, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
-
-    def token_text(self, number: int) -> tuple[str, bytes]:
-        """Return what a token adds to a text in whose middle it stands; of a special token, what it is called.
-
-        It comes as text, with U+FFFD for bytes that are no character, and as bytes.
-        """
-        found = self._texts.get(number)
-        if found is None:
-            token = self.token(number)
-            data = token.encode() if token in self._special else self._no_text.bytes_in_the_middle(number)
-            found = self._texts[number] = data.decode("utf-8", "replace"), data
-        return found
-
-    def token_bytes(self, number: int) -> bytes:
-        """Return the bytes of `token_text`."""
-        return self.token_text(number)[1]
-
-    @cached_property
-    def _texts(self) -> dict[int, tuple[str, bytes]]:
-        """What `token_text` found before."""
-        return {}
-
-    @cached_property
-    def _no_text(self) -> IncrementalText:
-        """The text of no ids."""
-        return self.incremental()
-
-    def _token_with_text(self, number: int) -> str | None:
-        """Return the token of an id; None for a special token, and for an id that the vocabulary lacks."""
-        token = self._tokenizer.id_to_token(number)
-        return None if token is None or token in self._special else str(token)
-
-    @cached_property
-    def _special(self) -> set[str]:
-        """The special tokens, which `decode` leaves out."""
-        return {content for content, special in self.added_tokens.items() if special}
-
-    @property
-    def special_tokens(self) -> dict[str, int]:
-        """The ids of the special and other added tokens by their texts, such as {"</s>": 2}."""
-        return special_ids(self._text)
-
     def repeated_start(self, text: str, ids: np.ndarray) -> str:
         """Return the start token that the tokenizer adds to a text which begins with it already; "" for other texts.
 
@@ -558,7 +342,7 @@ class Tokenizer:
 
     def prompt_length(self, prompt: str) -> int:
         """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""
-        [encoding] = self._encode(self._kept([prompt], NEVER), NEVER)
+        [encoding] = self._encode(self._cut_all([prompt], NEVER), NEVER)
         special = {i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
         ids = encoding.ids
         return len(ids) - 1 if ids and ids[-1] in special else len(ids)     # without the token at the end of a text
@@ -586,27 +370,27 @@ class Tokenizer:
         """Return the number of tokens of a whole text or pair, with special tokens, for a message."""
         texts = (sentence,) if isinstance(sentence, str) else sentence
         special = _count_special(self._tokenizer, is_pair=len(texts) == 2)
-        tokens = sum(map(count_tokens, self._alone([text[:MAX_CHARACTERS] for text in texts], NEVER)))
+        tokens = sum(map(count_tokens, self._encode_inner([text[:MAX_CHARACTERS] for text in texts], NEVER)))
         return f"{'more than ' * (max(map(len, texts)) > MAX_CHARACTERS)}{special + tokens:,}"
 
     def _report(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> None:
         """Report to the call that runs which sentences were cut. kept: what was tokenized of each sentence."""
         if (cuts := reported()) is not None:
-            cuts.add(sentences, self._marks(sentences, kept, encodings), self._limit, self.count)
+            cuts.add(sentences, self._were_cut(sentences, kept, encodings), self._limit, self.count)
 
-    def _marks(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> list[bool]:
+    def _were_cut(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> list[bool]:
         """Return whether each sentence was cut: by truncation, or already before it was tokenized."""
         return [(len(encoding) >= self._limit and bool(encoding.overflowing)) or part != sentence
                 for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)]
 
-    def _kept(self, sentences: Sequence[Sentence], stop: Stop) -> list[Sentence]:
+    def _cut_all(self, sentences: Sequence[Sentence], stop: Stop) -> list[Sentence]:
         """Return sentences without text that truncation would remove."""
         if not _are_texts(sentences):
             self._check_room(is_pair=True)
         return [self._cut(sentence, stop) for sentence in sentences]
 
     def _encode(self, sentences: Sequence[Sentence], stop: Stop) -> list[Any]:
-        """Return the encodings of what `_kept` returned."""
+        """Return the encodings of what `_cut_all` returned."""
         if _are_texts(sentences) or not any(map(self._is_long_pair, sentences)):
             return self._encodings(sentences, stop, fast=True)
         return [self._encode_long_pair(sentence, stop) if self._is_long_pair(sentence)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,18 +45,24 @@ class AttentionPooling:
     activation: str = "gelu_tanh"
     """One of `ACTIVATIONS`."""
 
-    def __call__(self, tokens: np.ndarray, ops: ModuleOps) -> np.ndarray:
-        """Return the vector of one image, float32 [D], by the vectors of its tokens [T, D]."""
-        heads, width = self.scores.shape
-        weights = softmax(ops.linear(tokens, self.scores, None, activation=None, residual=None).T)
-        mixed = ops.linear(np.ascontiguousarray(weights), np.ascontiguousarray(tokens.T), None, activation=None,
-                           residual=None)       # [H, D]: the mean of the tokens by the weights of each head
-        values = ops.linear(mixed, self.value, self.value_bias, activation=None, residual=None)
-        own = values.reshape(heads, heads, width // heads)[np.arange(heads), np.arange(heads)].reshape(1, width)
-        x = ops.linear(own, self.output, self.output_bias, activation=None, residual=None)
+    def __call__(self, tokens: np.ndarray, cu_seqlens: Sequence[int], ops: ModuleOps) -> np.ndarray:
+        """Return the vectors of images, float32 [B, D], by the token vectors [N, D] of all, one image behind another.
+
+        cu_seqlens: the first token of each image, and N.
+        """
+        (heads, width), images = self.scores.shape, len(cu_seqlens) - 1
+        scores = ops.linear(tokens, self.scores, None, activation=None, residual=None)
+        mixed = np.empty((images, heads, width), np.float32)    # the mean of the tokens by the weights of each head
+        for i, (first, last) in enumerate(pairwise(cu_seqlens)):
+            weights = np.ascontiguousarray(softmax(scores[first:last].T))
+            mixed[i] = ops.linear(weights, np.ascontiguousarray(tokens[first:last].T), None, activation=None,
+                                  residual=None)
+        values = ops.linear(mixed.reshape(-1, width), self.value, self.value_bias, activation=None, residual=None)
+        of_head = values.reshape(images, heads, heads, width // heads)[:, np.arange(heads), np.arange(heads)]
+        x = ops.linear(of_head.reshape(images, width), self.output, self.output_bias, activation=None, residual=None)
         hidden = ops.linear(ops.layer_norm(x, self.norm, self.norm_bias, self.eps), self.up, self.up_bias,
                             activation=self.activation, residual=None)
-        return ops.linear(hidden, self.down, self.down_bias, activation=None, residual=x)[0]
+        return ops.linear(hidden, self.down, self.down_bias, activation=None, residual=x)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:

@@ -1,12 +1,12 @@
 """Input layers, which turn images and audio into token vectors: patch embeddings, and convolutions of frames.
 
-Every product is `ops.linear` of one image or one recording at a time, so that its bits do not depend on the others.
+Every product is `ops.linear`, whose rows do not depend on one another; a recording has products of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
@@ -16,7 +16,7 @@ from ..base.arguments import as_array
 from ..base.errors import InputError, WeightsError, shown
 from ..model.positions import resize_matrix
 from .modules import LinearOps
-from .waveform import StemOps, Waveform, make_waveform
+from .waveform import PART_BYTES, StemOps, Waveform, make_waveform
 
 RESIZES = ("none", "bicubic", "antialias")
 """How the table of positions is made to fit an image of another size."""
@@ -24,6 +24,16 @@ RESIZES = ("none", "bicubic", "antialias")
 
 FIRST_TOKENS = 2
 """The most tokens before the registers and the patches: the class token and that of distillation."""
+
+
+@dataclass(frozen=True, eq=False)
+class CutImage:
+    """An image cut into patches."""
+
+    patches: np.ndarray
+    """float32 [patches, C * p * p]."""
+    positions: np.ndarray
+    """float32 [F + patches, D]: what is added to the first tokens and to the patches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,19 +59,42 @@ class Patches:
     """The argument of `Engine.forward`."""
     expected: ClassVar[str] = "floats [C,H,W]"
 
-    def embed(self, image: np.ndarray, ops: LinearOps) -> np.ndarray:
-        """Return the token vectors of an image: float32 [F + R + patches, D]. Raises `InputError` for its shape."""
-        F, (D, C, p, _) = self.first_count, self.weight.shape
+    def cut(self, image: np.ndarray) -> CutImage:
+        """Return the patches of an image. Raises `InputError` for its shape."""
+        C, p, _ = self.weight.shape[1:]
         rows, columns = image.shape[1] // p, image.shape[2] // p
         if image.shape[0] != C or not rows or not columns:
             raise InputError(f"an image must be [{C}, H, W] with H and W of at least {p}, not {list(image.shape)}")
         positions = self._positions(rows, columns, image.shape)
         cut = image[:, : rows * p, : columns * p].reshape(C, rows, p, columns, p).transpose(1, 3, 0, 2, 4)
-        patches = ops.linear(np.ascontiguousarray(cut).reshape(rows * columns, -1), self.weight.reshape(D, -1),
-                             self.bias, activation=None, residual=None)
+        return CutImage(np.ascontiguousarray(cut).reshape(rows * columns, -1), positions)
+
+    def embed(self, cuts: Iterable[CutImage], ops: LinearOps) -> list[np.ndarray]:
+        """Return the token vectors of images: float32 [F + R + patches, D] each.
+
+        One product has the patches of several images, about `PART_BYTES` of them, because `ops` packs the weights for
+        each product anew.
+        """
+        found: list[np.ndarray] = []
+        part: list[CutImage] = []
+        for cut in cuts:
+            part.append(cut)
+            if sum(one.patches.nbytes for one in part) >= PART_BYTES:
+                found += self._embed_part(part, ops)
+                part = []
+        return found + self._embed_part(part, ops)
+
+    def _embed_part(self, part: list[CutImage], ops: LinearOps) -> list[np.ndarray]:
+        if not part:
+            return []
+        F, D = self.first_count, self.weight.shape[0]
+        rows = part[0].patches if len(part) == 1 else np.concatenate([cut.patches for cut in part])
+        mapped = ops.linear(rows, self.weight.reshape(D, -1), self.bias, activation=None, residual=None)
         none = np.zeros((0, D), np.float32)
         first, registers = (none if tokens is None else tokens for tokens in (self.first, self.registers))
-        return np.concatenate([first + positions[:F], registers, patches + positions[F:]])
+        images = np.split(mapped, np.cumsum([len(cut.patches) for cut in part])[:-1])
+        return [np.concatenate([first + cut.positions[:F], registers, patches + cut.positions[F:]])
+                for cut, patches in zip(part, images, strict=True)]
 
     @property
     def first_count(self) -> int:
@@ -186,10 +219,15 @@ def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray
     """
     axes = stem.expected.count(",") + 1     # of one input: 3 for [C,H,W], 2 for [C,T]
     if isinstance(inputs, (list, tuple)):
-        return [stem.embed(_numbers(stem, one, axes), ops) for one in inputs]
-    batch = _numbers(stem, inputs, axes + 1)
-    embedded = [stem.embed(one, ops) for one in batch]
+        return _embedded(stem, (_numbers(stem, one, axes) for one in inputs), ops)
+    embedded = _embedded(stem, _numbers(stem, inputs, axes + 1), ops)
     return np.stack(embedded) if embedded else np.zeros((0, 0, stem.weight.shape[0]), np.float32)
+
+
+def _embedded(stem: Stem, inputs: Iterable[np.ndarray], ops: StemOps) -> list[np.ndarray]:
+    if isinstance(stem, Patches):
+        return stem.embed(map(stem.cut, inputs), ops)
+    return [stem.embed(one, ops) for one in inputs]
 
 
 def _numbers(stem: Stem, value: Any, axes: int) -> np.ndarray:

@@ -23,6 +23,9 @@ from .modules import SENTENCE, TOKENS, Module, check_modules
 from .packed import PACKED_PREFIX, PackedFormat
 from .parameters import check, matrices, precision_of
 
+IMAGE = "image"
+"""The task of `load_model` that reads the encoder of images alone, of a model that has one of texts, too."""
+
 
 @dataclass(frozen=True, eq=False)
 class Transformer:
@@ -43,8 +46,6 @@ class Transformer:
     """How an image becomes the pixels of the input layer; None if the files do not say it, or without such a layer."""
     pooling: AttentionPooling | None = None
     """What gives an image its vector; None where it is that of the class token, and for a model of texts."""
-    has_images: bool = False
-    """Whether the folder that this is read from has an encoder of images, too, which the task "image" reads."""
     layout: PackedFormat | None = None
     """The layout of linear maps that are packed for some CPUs (`engine.weights.packed`); None if they are not."""
     heads: tuple[Head, ...] = ()
@@ -156,7 +157,7 @@ class Transformer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model:
-    """An encoder alone, encoders by task, a decoder alone, or a decoder with the encoder that it reads.
+    """An encoder alone, encoders by task, encoders of texts and of images, a decoder alone, or one with its encoder.
 
     A decoder with `logits_size` gives the vectors that the encoder's heads read; it reads the text of the encoder, one
     token later, from `generation.decoder_start_token_id` on.
@@ -171,15 +172,18 @@ class Model:
     routes: Mapping[str, Transformer] = field(default_factory=dict)
     """The encoder of each task, such as "query" and "document"; empty for a model with one encoder. With routes,
     `encoder` is the one that runs where a call names no task; None if a call must name one."""
+    images: Transformer | None = None
+    """The encoder of images beside `encoder`, which reads texts; None where `encoder` is the only one."""
 
     def __repr__(self) -> str:
         return f"<Model: {', '.join(f'{name} {part!r}' for name, part in self.parts.items())}>"
 
     @property
     def parts(self) -> dict[str, Transformer]:
-        """Return the different parts of the model, by the names "encoder" and "decoder" or by tasks."""
+        """Return the different parts of the model, by the names "encoder", "images" and "decoder" or by tasks."""
         parts: dict[str, Transformer] = {}
-        for name, part in (*self.routes.items(), ("encoder", self.encoder), ("decoder", self.decoder)):
+        for name, part in (*self.routes.items(), ("encoder", self.encoder), ("images", self.images),
+                           ("decoder", self.decoder)):
             if part is not None and not any(part is other for other in parts.values()):
                 parts[name] = part
         return parts
@@ -214,6 +218,9 @@ class Model:
             part.check_types(source)
         if any(part.config.decodes for part in (self.encoder, *self.routes.values()) if part is not None):
             raise WeightsError(f"{source}: the encoder's configuration has logits, which only a decoder has")
+        if self.images is not None and (self.routes or self.encoder is None or self.encoder.stem is not None
+                                        or self.decoder is not None or not isinstance(self.images.stem, Patches)):
+            raise WeightsError(f"{source}: images must be an encoder of images beside one encoder of texts")
         if self.decoder is None:
             return
         feeds_heads = self.decoder.config.logits_size > 0
@@ -254,6 +261,7 @@ class Model:
             return self
         return Model(encoder=None if self.encoder is None else changed[id(self.encoder)],
                      decoder=None if self.decoder is None else changed[id(self.decoder)], generation=self.generation,
+                     images=None if self.images is None else changed[id(self.images)],
                      routes={task: changed[id(part)] for task, part in self.routes.items()})
 
 

@@ -52,7 +52,7 @@ def quantize_linear(w: np.ndarray, heads: int, bounded: bool) -> tuple[np.ndarra
 
 
 def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize the weight of a linear map as `quantize_rows` does, but with rounding errors that cancel in each row.
+    """Quantize a linear weight [N,K] to int8 with a scale for each row, whose rounding errors cancel.
 
     The inputs of a linear map are not independent of each other: after GELU, for example, most of them are positive.
     Errors that have the same sign then add up in the result. So a row is rounded as rint(w / scale - offset), with the
@@ -85,7 +85,7 @@ def _round_balanced(ratio: np.ndarray) -> np.ndarray:
 
 
 def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize the weight of a linear map as `quantize_rows` does, but within the bound of `engine.weights.int8_bound`.
+    """Quantize a linear weight [N,K] to int8 with a scale for each row, within the bound of `weights/int8_bound.py`.
 
     The bound often makes the scale larger. If rounding to nearest would take an int8 group beyond the bound, its
     weights are rounded towards zero. heads: the number of heads that the K inputs come from, see
@@ -174,7 +174,8 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
 
     def convert(part: Transformer) -> Transformer:
         same = next((new for old, new in done if share_weights(old, part)), None)
-        converted = (_convert(part, precision, bounded, importance or {}) if same is None
+        known = {} if importance is None or part is model.images else importance
+        converted = (_convert(part, precision, bounded, known) if same is None
                      else replace(part, weights=same.weights))
         done.append((part, converted))
         return converted
@@ -186,10 +187,11 @@ def _check_importance(model: Model, precision: str, importance: Mapping[str, np.
     """Raise an error unless an importance, which has names of parameters alone, is for int4 and for this model."""
     if canonical_name(precision) != "int4":
         raise InputError(f"importance is for int4 weights; precision {shown(precision)} rounds without it")
-    if len(model.parts) != 1:
+    parts = [part for part in model.parts.values() if part is not model.images]     # of which texts say nothing
+    if len(parts) != 1:
         raise UnsupportedError("importance is for a language model or an encoder, and this model has the parts "
                                + listed([*model.parts]))
-    [part] = model.parts.values()
+    [part] = parts
     if unknown := sorted(importance.keys() - parameters_of(part.config).keys()):
         raise InputError(f"importance names {unknown[0]!r}, which this model does not have; measure the importance of "
                          "the model that is converted")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar, Protocol
 
@@ -19,6 +19,8 @@ import numpy as np
 
 from ..base.errors import InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop
+from ..model.precision import FORMATS
+from .bfloat16 import to_bfloat16
 from .modules import ModuleOps
 
 NORMS = ("group", "layer")
@@ -31,7 +33,7 @@ _NORM_EPS = 1e-5
 
 
 class StemOps(ModuleOps, Protocol):
-    """The operations that a backend provides for this input layer."""
+    """The operations that a backend provides for this input layer. `linear` takes weights in bfloat16, too."""
 
     def activate(self, activation: str, x: np.ndarray) -> np.ndarray:
         """Return activation(x) for x of any shape."""
@@ -41,7 +43,7 @@ class StemOps(ModuleOps, Protocol):
 class Waveform:
     """Convolutions of samples, a linear map, and a grouped convolution of the result, which is added to it.
 
-    arrays, float32; l counts the convolutions from 0:
+    arrays, float32, or weights in bfloat16 as uint16 in what `in_precision` returns; l counts the convolutions from 0:
         conv_l.weight       [C_l, k_l, C_(l-1)], where C_(-1) is 1;  conv_l.bias [C_l], or no bias
         conv_norm_l.weight  [C_l], and .bias [C_l]: of l = 0 alone for the norm "group"
         norm.weight         [C], and .bias [C]: of the rows after the last convolution; or no norm
@@ -91,6 +93,19 @@ class Waveform:
         """Return how many samples a number of tokens is computed from."""
         layers = [*zip(self._kernels, self.strides, strict=True)]
         return reduce(lambda n, layer: (n - 1) * layer[1] + layer[0], reversed(layers), tokens)
+
+    def in_precision(self, precision: str) -> Waveform:
+        """Return it as a model in this precision computes it.
+
+        Its weights are in bfloat16 if those of the layers are coarser than float32, but for those of the first
+        convolution, which reads the samples themselves, and of the norms.
+        """
+        if FORMATS[precision].stored == "float32":
+            return self
+        kept = {"conv_0.weight", "norm.weight", *(f"conv_norm_{i}.weight" for i in range(len(self.strides)))}
+        arrays = {name: to_bfloat16(array) if name.endswith(".weight") and name not in kept else array
+                  for name, array in self.arrays.items()}
+        return replace(self, arrays=arrays)
 
     def embed(self, samples: np.ndarray, ops: StemOps, stop: Stop = NEVER) -> np.ndarray:
         """Return the token vectors of samples [n]: float32 [T, D]; raises `InputError` for less than one token."""

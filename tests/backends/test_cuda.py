@@ -1,9 +1,10 @@
 """Test the backend's messages without a GPU, and its calls to a GPU, on stand-ins. Needs no CUDA package."""
 
-import os
+import ctypes
+import subprocess
 import sys
-import warnings
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,9 +12,14 @@ import pytest
 
 from engine import backends
 from engine.backends import get_backend, numba_cuda
+from engine.backends.numba_cuda import driver, stored
 from engine.backends.numba_cuda.device import Gpu
-from engine.backends.numba_cuda.kernel import Kernel
+from engine.backends.numba_cuda.kernel import Code, Kernel
+from engine.backends.numba_cuda.ops import CudaOps
+from engine.backends.numba_cuda.shared_array import adopt, place
 from engine.backends.numba_cuda.support import LARGEST_ROW, RUNS, Layout, check, steps_of
+from engine.backends.numba_cuda.toolchain import types
+from engine.backends.reference.ops import ReferenceOps
 from engine.base.errors import BackendUnavailable, UnsupportedError
 from engine.model.attention import RelativePositions
 from engine.model.config import ModelConfig
@@ -22,37 +28,31 @@ from engine.programs import program_of
 from engine.programs.operations import Attend, Embed, Heads, Linear, LinearPart, Norm, Store
 from engine.programs.program import Program
 
+from ..tools import fake_cuda
 from ..tools.golden_models import ENCODERS, config_of
+from ..tools.gpu_arrays import InterfaceArray
+from ..tools.paths import TESTS
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Return a function that sets whether there is a driver, and a GPU with which compute capability or error."""
-
-    def arrange(available=True, capability=(9, 0), error=None):
-        def get_current_device():
-            if error:
-                raise error
-            return SimpleNamespace(compute_capability=capability)
-
-        cuda = SimpleNamespace(is_available=lambda: available, get_current_device=get_current_device)
-        monkeypatch.setattr(numba_cuda, "_there", lambda name: True)
-        monkeypatch.setitem(sys.modules, "engine.backends.numba_cuda.toolchain", SimpleNamespace(cuda=cuda))
-        monkeypatch.setattr(numba_cuda, "_driver_error", lambda: "libcuda is missing")
-
-    return arrange
+    """Return a function that puts a machine with a driver and a GPU under the names of the CUDA packages."""
+    return partial(fake_cuda.install, partial(monkeypatch.setitem, sys.modules))
 
 
 def test_packages_are_missing(monkeypatch):
-    monkeypatch.setattr(numba_cuda, "_there", lambda name: name != "numba_cuda")
-    with pytest.raises(BackendUnavailable, match=r"cuda: numba_cuda not found; run pip install '\.\[cuda\]'"):
+    monkeypatch.setattr(driver, "_there", lambda name: name != "cuda.core")
+    with pytest.raises(BackendUnavailable, match=r"cuda: cuda\.core not found; run pip install '\.\[cuda\]'"):
         get_backend("cuda")
 
 
 @pytest.mark.parametrize(("situation", "reason"), [
-    ({"available": False}, "no CUDA driver: libcuda is missing"),
-    ({"error": RuntimeError("no device\n  is detected")}, "no GPU can be opened: no device is detected"),
+    ({"version": None}, "no CUDA driver: libcuda.so.1 is missing"),
+    ({"devices": 0}, "no GPU can be opened: the CUDA driver failed in cuInit: CUDA_ERROR_NO_DEVICE"),
     ({"capability": (7, 5)}, "compute capability 8.0 is needed, and this GPU has 7.5"),
+    ({"version": 11_080}, r"the driver of this machine is of CUDA 11.8, and the kernels need CUDA 12.0 \(driver 525"),
+    ({"version": 12_090}, "the driver of this machine is of CUDA 12.9, and the package cuda-bindings 13.0.0 needs CUDA "
+                          "13 or newer: run pip install 'cuda-bindings<13', or update the driver"),
 ])
 def test_why_not(machine, situation, reason):
     machine(**situation)
@@ -60,19 +60,15 @@ def test_why_not(machine, situation, reason):
         get_backend("cuda")
 
 
-def test_a_gpu(machine):
-    machine()
+@pytest.mark.parametrize("situation", [{}, {"version": 12_000, "bindings": "12.9.4"}, {"capability": (12, 0)}], ids=str)
+def test_a_gpu(machine, situation):
+    machine(**situation)
     assert get_backend("cuda") is numba_cuda.BACKEND
 
 
 def test_auto_does_not_take_it():
     assert "cuda" in backends.BACKENDS
     assert "cuda" not in backends.AUTO
-
-
-def test_what_it_does_not_run():
-    with pytest.raises(UnsupportedError, match="whole models, not single operations; they run on cython, numba"):
-        numba_cuda.BACKEND.ops(1)
 
 
 def test_bench_does_not_hold_a_gpu_against_the_cpus_limits():
@@ -175,85 +171,84 @@ def test_zeros_lie_behind_each_head():
     assert layout.spread(np.ones((6, 5))).sum(1).tolist() == [5, 5, 5, 0, 5, 5, 5, 0]
 
 
-class Stream:
-    """Records the work queued on it; it is also its own builder of graphs."""
+def body(x, n):
+    """Do nothing, as a kernel of an array and a number."""
 
-    def __init__(self, log):
-        self.log, self.name = log, "stream"
 
-    def record(self):
-        return SimpleNamespace(sync=lambda: self.log.append("wait"))
-
-    def create_graph_builder(self):
-        return self
-
-    def begin_building(self):
-        self.name = "graph"
-        return self
-
-    def end_building(self):
-        self.name = "stream"
-
-    def complete(self):
-        return SimpleNamespace(launch=lambda stream: self.log.append(f"replay on {stream.name}"))
+KERNEL = Kernel("test", body, (types.float32[:, ::1], types.int32), threads=128, shared=64)
 
 
 @pytest.fixture
-def gpu():
-    """Return a GPU whose driver is a list of calls."""
-    made = object.__new__(Gpu)
-    made.log = []
-    made._process = os.getpid()
-    made._stream = Stream(made.log)
-    made._core = SimpleNamespace(set_current=lambda: made.log.append("current"))
-
-    class Compiled:
-        def __getitem__(self, launch):
-            grid, threads, target, shared = launch
-            return lambda *arguments: made.log.append((target.name, grid, threads, shared, *arguments))
-
-    made._compile = lambda kernel: Compiled()
+def gpu(machine, monkeypatch):
+    """Return a GPU whose launches are listed and do nothing."""
+    monkeypatch.setattr(stored, "find", lambda kernel, capability: Code("cubin", "entry", b"code", "here"))
+    _, core = machine()
+    made = Gpu()
+    made.log = core.log
     return made
 
 
-KERNEL = Kernel("test", None, (), threads=128, shared=64)
+def launches(gpu):
+    """Return what was done since the last call: "wait", or a launch as its kernel's name and its grid."""
+    done = [work if isinstance(work, str) else (work[0].name, work[1].grid) for work in gpu.log]
+    gpu.log.clear()
+    return [work for work in done if work != "current"]
 
 
 def test_work_is_run_once_and_recorded_once(gpu):
-    replay = gpu.record(lambda: gpu.launch(KERNEL, (3,), "x"))
-    own, recorded = (("stream", (3,), 128, 64, "x"), ("graph", (3,), 128, 64, "x"))
-    assert gpu.log == [own, "wait", recorded]
+    x = gpu.allocate((2, 3), np.float32)
+    replay = gpu.record(lambda: gpu.launch(KERNEL, (3,), x, np.int32(7)))
+    own = ("test", (3, 1, 1))
+    assert launches(gpu) == [own, "wait", own]
     replay()
-    gpu.launch(KERNEL, (3,), "x")
-    assert gpu.log[3:] == ["replay on stream", own]
+    gpu.launch(KERNEL, (3,), x, np.int32(7))
+    loaded, config, words = gpu.log[-1]
+    assert (loaded.entry, loaded.content, config.block, config.shmem_size) == ("entry", b"code", 128, 64)
+    assert words[:-1] == (0, 0, 6, 4, x.pointer, 2, 3, 12, 4)
+    assert (type(words[-1]), words[-1].value) == (ctypes.c_int32, 7)
 
 
-@pytest.mark.parametrize("start", ["", "\x1b[1m"], ids=["plain", "bold"])
-def test_a_small_grid_is_no_reason_to_warn(gpu, start):
-    """numba-cuda warns when it is given the grid, in bold letters where colorama is installed."""
+def test_clusters_and_dependent_launches(gpu):
+    gpu.launch(replace(KERNEL, cluster=2, overlaps=True), (6, 5), gpu.allocate((1, 1), np.float32), np.int32(0))
+    _, config, _ = gpu.log[-1]
+    assert (config.grid, config.cluster, config.programmatic_stream_serialization) == ((3, 5, 1), (2, 1, 1), True)
 
-    class Compiled:
-        def __getitem__(self, launch):
-            warnings.warn(f"{start}Grid size 32 will likely result in GPU under-utilization", stacklevel=1)
-            warnings.warn(f"{start}Host array used in CUDA kernel", stacklevel=1)
-            return lambda *arguments: None
 
-    gpu._compile = lambda kernel: Compiled()
-    with pytest.warns(UserWarning, match="Host array") as caught:
-        gpu.launch(KERNEL, (32,), "x")
-    assert [str(warning.message) for warning in caught] == [f"{start}Host array used in CUDA kernel"]
+def test_much_shared_memory_is_asked_for(gpu, machine):
+    driver = sys.modules["cuda.bindings.driver"]
+    large = replace(KERNEL, name="large", shared=100_000)
+    for kernel in (KERNEL, large, large):
+        gpu.launch(kernel, (1,), gpu.allocate((1, 1), np.float32), np.int32(0))
+    assert driver.attributes == [("shared", 100_000, "handle of large")]
+
+
+@pytest.mark.parametrize(("shape", "dtype", "number"), [
+    ((2, 3), np.uint16, np.int32(0)), ((6,), np.float32, np.int32(0)), ((2, 3), np.float32, np.float32(0))])
+def test_arguments_of_another_type_are_not_launched(gpu, shape, dtype, number):
+    with pytest.raises(TypeError, match="test takes "):
+        gpu.launch(KERNEL, (1,), gpu.allocate(shape, dtype), number)
+    assert launches(gpu) == []
 
 
 def test_a_recording_that_fails_is_ended(gpu):
+    x = gpu.allocate((1, 1), np.float32)
+    done = []
+
     def work():
-        gpu.launch(KERNEL, (3,), "x")
-        if len(gpu.log) > 2:
+        gpu.launch(KERNEL, (3,), x, np.int32(0))
+        done.append(0)
+        if len(done) > 1:
             raise MemoryError
 
     with pytest.raises(MemoryError):
         gpu.record(work)
-    gpu.launch(KERNEL, (1,), "y")
-    assert gpu.log[-1][0] == "stream"
+    assert gpu._stream.recording is None
+
+
+def test_code_that_the_driver_refuses_is_named(gpu, monkeypatch):
+    monkeypatch.setattr(stored, "find", lambda kernel, capability: Code("ptx", "entry", b"refused", "/a/file.zip"))
+    with pytest.raises(BackendUnavailable, match=r"load the kernel test from /a/file\.zip, and .*NO_BINARY_FOR_GPU"):
+        gpu.launch(KERNEL, (1,), gpu.allocate((1, 1), np.float32), np.int32(0))
 
 
 def test_a_forked_child_is_told(gpu):
@@ -261,4 +256,48 @@ def test_a_forked_child_is_told(gpu):
     gpu._process = -1
     with pytest.raises(BackendUnavailable, match="does not survive a fork"):
         gpu.activate()
-    assert gpu.log == ["current"]
+
+
+def test_arrays_of_other_libraries(gpu, machine):
+    """An array without a copy, whose memory is known to the driver, and whose owner lives as long as the array."""
+    made, owner = gpu.allocate((3,), np.float32), object()
+    adopted = gpu.adopt(gpu.pointer(made), 3, np.float32, owner)
+    assert (adopted.shape, adopted.dtype, adopted.pointer, adopted.memory) == ((3,), np.float32, made.pointer, owner)
+    assert gpu.gpu_of(made.pointer) == 0
+    assert gpu.gpu_of(8) is None
+    gpu.wait_for(5)
+    gpu.wait_for(None)
+    assert sys.modules["cuda.bindings.driver"].waited == [5, "all"]
+
+
+def test_single_operations_on_a_gpu(machine, monkeypatch):
+    """NumPy arrays, and an array that stays: the words of every launch are those of its kernel's arguments."""
+    monkeypatch.setattr(stored, "find", lambda kernel, capability: Code("cubin", "entry", b"code", "here"))
+    machine(kernels={kernel.name: kernel for kernel in stored.catalogue()})
+    device = Gpu()
+    ops, reference, rng = CudaOps(device), ReferenceOps(), np.random.default_rng(1)
+    x, weight, bias = (rng.standard_normal(shape, np.float32) for shape in ((2, 5), (3, 5), (3,)))
+    expected = reference.linear(x, weight, bias, "relu", None)
+    assert np.abs(ops.linear(x, weight, bias, "relu", None) - expected).max() <= 1e-5
+    shared = ops.linear(*(place(device, array) for array in (x, weight, bias)), "relu", None)
+    assert np.abs(shared.numpy() - expected).max() <= 1e-5
+    assert adopt(device, "x", InterfaceArray.of(shared)).flat.pointer == shared.flat.pointer
+    heads, angles = rng.standard_normal((1, 2, 3, 4), np.float32), rng.standard_normal((1, 3, 2), np.float32)
+    turned = ops.rotate(heads, angles, angles, interleaved=True)
+    assert np.abs(turned - reference.rotate(heads, angles, angles, True)).max() <= 1e-6
+
+
+def test_the_gpu_and_its_kernels_are_described(machine, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENGINE_CACHE_DIR", str(tmp_path))
+    machine()
+    first, second = numba_cuda.BACKEND.describe().splitlines()
+    assert first == "A GPU, compute capability 8.0; say precision='bfloat16' for its tensor cores"
+    assert second.startswith("kernels: this installation has ")
+    assert second.endswith(f"0 compiled ones in {tmp_path}")
+
+
+def test_stored_kernels_need_no_compiler(tmp_path):
+    """A child with stored kernels of all that a model launches imports neither Numba nor LLVM nor NVVM."""
+    done = subprocess.run([sys.executable, "-m", "tests.tools.stored_pass", tmp_path], cwd=TESTS.parent,
+                          capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "right, no compiler\n"), done.stderr

@@ -12,7 +12,9 @@ from inspect import signature
 
 import engine
 from engine import Engine, Generator, Reranker, Transcriber
-from engine.base.advice import ATTRIBUTES, CALLS, COMMANDS, CONFIG, LACKED, MODULE, OPTIONS, TOKENIZER, WITHOUT_EFFECT
+from engine.base.advice.attributes import ATTRIBUTES, CONFIG, MODULE, TOKENIZER
+from engine.base.advice.calls import CALLS, LACKED, WITHOUT_EFFECT
+from engine.base.advice.commands import COMMANDS, OPTIONS
 from engine.base.other_names import OtherName
 from engine.cli.main import parsers
 from engine.interface.session import Session

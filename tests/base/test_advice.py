@@ -9,7 +9,9 @@ import pytest
 
 import engine
 from engine import Engine, Generator, InputError, Reranker, Transcriber
-from engine.base.advice import ATTRIBUTES, CALLED, CALLS, COMMANDS, CONFIG, FILE, MODEL, MODULE, OPTIONS, SET, TOKENIZER
+from engine.base.advice.attributes import ATTRIBUTES, CALLED, CONFIG, MODULE, SET, TOKENIZER
+from engine.base.advice.calls import CALLS
+from engine.base.advice.commands import COMMANDS, FILE, MODEL, OPTIONS
 from engine.base.arguments import use_our_names
 from engine.cli.main import parsers
 from engine.cli.other_options import other_names, row_of

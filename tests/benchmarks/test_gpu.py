@@ -6,16 +6,17 @@ import sys
 import pytest
 
 from asv_bench.gpu import cases, isolate, report
-from asv_bench.gpu.__main__ import main, measure
+from asv_bench.gpu.__main__ import Step, main, measure, numbers, run_steps
+from asv_bench.gpu.record import Record, digest_of
 from asv_bench.gpu.timing import Clock, take_turns, timed
-from engine.backends import numba_cuda
+from engine.backends.numba_cuda import driver, stored
 
 
 def test_without_a_gpu(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(numba_cuda, "_there", lambda name: False)
+    monkeypatch.setattr(driver, "_there", lambda name: False)
     monkeypatch.setattr(sys, "argv", ["gpu", "--out", str(tmp_path / "gpu.json")])
     assert main() == 1
-    assert "python -m asv_bench.gpu needs a GPU: cannot run cuda: numba_cuda" in capsys.readouterr().err
+    assert "python -m asv_bench.gpu needs a GPU: cannot run cuda: cuda.bindings" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -27,6 +28,9 @@ def test_cases():
         assert len({str(case) for case in todo}) == len(todo)
     assert {(case.T, case.B) for case in cases.ENCODER} == {(T, B) for T in (128, 512) for B in (1, 8, 32, 128, 512)}
     assert {case.model for case in cases.ENCODER} == set(cases.MODELS)
+    timed = [str(case) for _, todo in cases.TIMED for case in todo]
+    assert timed[:2] == ["BERT-base 128x128", "BERT-base 1x128"]
+    assert sorted(timed) == sorted(map(str, cases.ATTENTION + cases.LINEAR + cases.ENCODER))
 
 
 def test_turns():
@@ -57,21 +61,97 @@ def test_timed_waits_before_and_after():
     assert log == ["wait", "work", "work", "wait"]
 
 
-def test_measure_leaves_out_what_there_is_no_time_for():
-    case, left_out = cases.Encoder("MiniLM", 8, 128), []
-    assert measure([case], {}, Clock(0), left_out) == []
-    assert left_out == ["MiniLM 8x128"]
-
-
 def test_measure():
     def broken(case):
         raise MemoryError("of the GPU")
 
     case = cases.Encoder("MiniLM", 8, 128)
     makers = {"engine": lambda case: {"engine": lambda calls: calls * 0.5}, "torch": broken}
-    row, = measure([case], makers, Clock(100), [])
-    assert row == {"case": "MiniLM 8x128", "work": 8, "cells": {
+    assert measure(case, makers) == {"case": "MiniLM 8x128", "work": 8, "cells": {
         "torch": {"why": "MemoryError: of the GPU"}, "engine": {"median": 0.5, "minimum": 0.5}}}
+
+
+@pytest.fixture
+def steps():
+    """Return three steps, the second of which fails, and the list of those that have run."""
+    ran = []
+
+    def step(name, ok=True, modules=("norm",)):
+        return Step("checks", name, lambda seconds: ran.append(name) or {"rows": [{"ok": ok}], "ok": ok}, modules)
+
+    return [step("a"), step("b", ok=False), step("c", modules=None)], ran
+
+
+def opened(tmp_path, gpu="H200"):
+    return Record(tmp_path / "gpu.json", {"GPU": gpu})
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_later_run_skips_what_is_there(tmp_path, steps, at_once):
+    (tmp_path / "gpu.json").write_text('{"encoder": ["older"]}')
+    todo, ran = steps
+    done, left_out = run_steps(todo, opened(tmp_path), Clock(100), at_once=at_once)
+    assert (sorted(ran), list(done), left_out) == (["a", "b", "c"], todo, [])
+    ran.clear()
+    again, _ = run_steps(todo, opened(tmp_path), Clock(100), at_once=at_once)
+    assert ran == ["b"]             # what failed is tried again
+    assert [result["ok"] for result in again.values()] == [True, False, True]
+    run_steps(todo, opened(tmp_path), Clock(100), again=True)
+    run_steps(todo, opened(tmp_path, gpu="H100"), Clock(100))
+    assert len(ran) == 7
+    content = json.loads((tmp_path / "gpu.json").read_text())
+    assert content["encoder"] == ["older"]
+    assert len(content["results"]) == 6
+
+
+def test_each_result_is_written_at_once(tmp_path, steps):
+    def killed(seconds):
+        raise KeyboardInterrupt
+
+    todo, ran = steps
+    with pytest.raises(KeyboardInterrupt):
+        run_steps([todo[0], Step("timed", "d", killed), todo[2]], opened(tmp_path), Clock(100))
+    assert ran == ["a"]
+    assert [key.split(" | ")[::2] for key in opened(tmp_path).results] == [["checks: a", "H200"]]
+
+
+def test_what_there_is_no_time_for_is_left_out(tmp_path, steps):
+    assert run_steps(steps[0], opened(tmp_path), Clock(0)) == ({}, ["checks: a", "checks: b", "checks: c"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_digest_follows_what_a_kernel_imports(tmp_path, monkeypatch):
+    for path in stored.HERE.rglob("*.py"):
+        copy = tmp_path / path.relative_to(stored.HERE)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    before = {modules: digest_of(modules) for modules in (("linear",), ("attention",), ("pooling",), None)}
+    monkeypatch.setattr(stored, "HERE", tmp_path)
+
+    def changed_by(file):
+        with (tmp_path / file).open("a") as source:
+            source.write("\n")
+        after = {modules: digest_of(modules) for modules in before}
+        changed = [modules for modules in before if after[modules] != before[modules]]
+        before.update(after)
+        return changed
+
+    assert changed_by("kernels/__init__.py") == [None]
+    assert changed_by("ptx/softmax.py") == [("attention",), None]
+    assert changed_by("ptx/mma.py") == [("linear",), ("attention",), None]
+    assert changed_by("toolchain.py") == list(before)
+    assert changed_by("plan.py") == [None]
+
+
+def test_numbers():
+    row, timed = {"name": "x", "ok": True}, {"case": "MiniLM 8x128", "work": 8, "cells": {}}
+    done = {Step("start", "device", None): {"copy GB/s": 4300, "date": "today"},
+            Step("checks", "rows", None): {"rows": [row], "ok": True},
+            Step("sanitizer", "memcheck rows", None): {"verdict": "clean", "ok": True},
+            Step("encoder", "MiniLM 8x128", None): timed}
+    assert numbers({"GPU": "H200"}, done, ["late"]) == {
+        "machine": {"GPU": "H200", "copy GB/s": 4300}, "checks": {"rows": [row]},
+        "sanitizer": {"memcheck rows": "clean"}, "encoder": [timed], "left_out": ["late"]}
 
 
 NUMBERS = {
@@ -99,12 +179,12 @@ def test_text():
 
 
 def test_the_file_is_replaced_when_it_is_whole(tmp_path):
-    path = tmp_path / "new" / "gpu.json"
-    report.write(NUMBERS, path)
+    record = Record(tmp_path / "new" / "gpu.json", {"GPU": "H200"})
+    record.put("good", "digest", {"error": 0.5})
     with pytest.raises(ValueError, match="JSON compliant"):
-        report.write({"error": float("nan")}, path)
-    assert json.loads(path.read_text()) == NUMBERS
-    assert list(path.parent.iterdir()) == [path]
+        record.put("bad", "digest", {"error": float("nan")})
+    assert list(json.loads(record.path.read_text())["results"]) == ["good | digest | H200"]
+    assert list(record.path.parent.iterdir()) == [record.path]
 
 
 def python(code):
@@ -130,15 +210,6 @@ def test_a_process_that_ends_badly_is_told(monkeypatch, code, seconds, why):
     assert row == {"name": "rows", "ok": False, "why": why}
     assert ("Traceback" in trace) == ("bad" in code)
     assert isolate.sanitize("sanitizer", "memcheck", "rows", seconds) == why
-
-
-def test_every_group_is_checked_and_sanitized(monkeypatch):
-    monkeypatch.setattr(isolate, "_run", python("print('[]')"))
-    monkeypatch.setattr(isolate, "sanitizer", lambda: "sanitizer")
-    verdicts = {f"{tool} {group}": "clean" for tool in isolate.TOOLS for group in ("rows", "model")}
-    assert isolate.run_all(["rows", "model"], 60) == ({"rows": [], "model": []}, verdicts)
-    monkeypatch.setattr(isolate, "sanitizer", lambda: None)
-    assert isolate.run_all(["rows"], 60) == ({"rows": []}, {"compute-sanitizer": "not installed"})
 
 
 def test_what_the_sanitizer_finds(monkeypatch):

@@ -181,3 +181,22 @@ def test_stolen_time(tmp_path):
     assert isa_of("amx kernels (of amx, avx2 here)") == "amx"
     here = {"schema": 2, "tool": "peers", "quick": False, "machine": machine(1), "rows": []}
     assert problems(here) == []
+
+
+def test_pages_of_images_follow_from_the_stored_numbers():
+    from peers.media_report import table
+    from peers.results import read
+
+    paths = [*(ROOT / "docs/peers").glob("*-media.json")]
+    assert paths
+    for path in paths:
+        assert path.with_suffix(".md").read_text(encoding="utf-8") == table(read(path), path.name)
+
+
+def test_images_are_compared_with_the_fastest_peer():
+    from peers.media_report import table
+
+    rows = [ran("engine", "", 0.010), ran("OpenVINO", "", 0.015), ran("ONNX Runtime", "", 0.020) | {"minimum": 0.006}]
+    found = numbers([row | {"row": "ViT", "precision": "int8"} for row in rows] + [
+        {"row": "ViT", "precision": "int8", "library": "PyTorch", "why": "not there"}])
+    assert "| ViT, int8 | **10.0 (5.0)** | 15.0 (7.5) | 20.0 (6.0) |  | 1.50 (1.20) |" in table(found, "x").splitlines()

@@ -9,7 +9,8 @@ import pytest
 from engine.base.errors import TextTooLong
 from engine.encoding.unread import SHORT, UnreadText, read_all
 from engine.text.cuts import Cuts, reporting, truncating
-from engine.text.tokenizer import Tokenizer, counting_tokens
+from engine.text.tokenizer import Tokenizer
+from engine.text.tokens import counting_tokens
 
 from ..tools.encoders import engine_of
 from ..tools.threads import wait_for

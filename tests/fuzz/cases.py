@@ -34,7 +34,7 @@ from engine.text.tokenizer import Tokenizer
 from engine.weights.modules import SENTENCE, TOKENS
 from engine.weights.parameters import expected_shapes
 from tests.families.cases import CONFIGS, NEW_CONFIGS
-from tests.fuzz import binaries, first_calls, job_files, module_models
+from tests.fuzz import binaries, first_calls, image_models, job_files, module_models
 from tests.fuzz.corpus import NPZ, Files, json_bytes, sources, tensor_file, tensors_of, weights_of
 from tests.fuzz.mutate import PLAIN, changed_file, value_of, words_of
 from tests.fuzz.usage import use
@@ -47,7 +47,7 @@ Changes = dict[str, bytes | None]
 _MOST_NUMBERS = 20_000
 """Limit on the numbers of the weights that are made for a changed configuration."""
 _WARNED = (r"id2label names|the target|the ranges of int8|.*of skiplist_words are no|.*documents have no vectors|"
-           r".* cut to .* tokens")
+           r".* cut to .* tokens|label2id says")
 """How the warnings begin that a changed model, or an option of a call, may give."""
 _NAMES = ("adapter_config.json", "modules.json", "config.json", "tokenizer.json", "sentence_roberta_config.json",
           "model.safetensors", "model.safetensors.index.json", "1_Pooling/config.json", "pytorch_model.bin")
@@ -71,7 +71,7 @@ class Cases:
 
     FITTED = ("folder fitted to its config", "npz fitted to its config")
     """Kinds of cases whose weights have the shapes that the changed configuration asks for."""
-    OTHERS = binaries.KINDS | module_models.KINDS | first_calls.KINDS | job_files.KINDS
+    OTHERS = binaries.KINDS | module_models.KINDS | image_models.KINDS | first_calls.KINDS | job_files.KINDS
     """Kinds of cases that other modules make, by name."""
 
     def __init__(self, place: Path, seed: int, only: Sequence[str] = ()):
@@ -112,7 +112,7 @@ class Cases:
                 source = rng.randrange(len(self._files))
                 return source, self._run_changed(rng, source)
             if kind == 3:
-                name = rng.choice(self._only or list(binaries.KINDS | module_models.KINDS))
+                name = rng.choice(self._only or list(binaries.KINDS | module_models.KINDS | image_models.KINDS))
                 return self.kinds.index(name), self._run_other(rng, name)
             number = len(self._files) + kind - 1
             return number, (self._run_fitted_folder if kind == 1 else self._run_fitted_npz)(rng)

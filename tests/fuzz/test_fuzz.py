@@ -26,7 +26,7 @@ from ..tools.encoders import load_encoder, save_encoder
 from ..tools.paths import TOKENIZERS as VOCABULARIES
 from ..tools.tiny_models import hf_folder, random_model
 from ..tools.torch_files import mapping, program, storage, tensor
-from . import operations
+from . import image_models, operations
 from .__main__ import main
 from .archives import Member, members_of, pack
 from .binaries import CHECKPOINTS
@@ -66,6 +66,14 @@ def test_a_short_run_of_calls(capsys):
     printed = capsys.readouterr().out
     assert "200 cases" in printed
     assert all(f"EngineError   {kind}" in printed for kind in KINDS)
+
+
+def test_a_short_run_of_images_and_recordings(capsys):
+    only = [part for kind in image_models.KINDS for part in ("--only", kind)]
+    assert main([*only, "--cases", "200", "--seed", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert ", 0 findings" in printed
+    assert not any(" 0 answered" in line or " 0 EngineError" in line for line in printed.splitlines())
 
 
 def test_a_short_run_of_jobs(capsys):

@@ -58,11 +58,21 @@ def read(stepper):
     return sum(len(row.tokens) for step in stepper.steps for row in step)
 
 
+KNOWN = {}
+"""The results of `alone`: some requests come in several tests."""
+
+
 def alone(what):
-    stepper = TableStepper(bias={2: 1.0})
-    if isinstance(what, Request):
-        return generate(stepper, [what])[0]
-    return score(stepper, [what[0]], [what[1]])[0] if isinstance(what, tuple) else last_logits(stepper, [what], [4])[0]
+    """Return the result of a request, of a pair to score or of prompts to rank, which nothing else runs beside."""
+    if (key := repr(what)) not in KNOWN:
+        stepper = TableStepper(bias={2: 1.0})
+        if isinstance(what, Request):
+            KNOWN[key], = generate(stepper, [what])
+        elif isinstance(what, tuple):
+            KNOWN[key], = score(stepper, [what[0]], [what[1]])
+        else:
+            KNOWN[key], = last_logits(stepper, [what], [4])
+    return KNOWN[key]
 
 
 def check_idle(queue, stepper):

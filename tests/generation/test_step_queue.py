@@ -433,6 +433,40 @@ def test_a_caller_gets_a_row_soon_beside_one_who_fills_all(rows):
     assert not queue._paused
 
 
+@pytest.mark.parametrize(("source", "options"), [
+    (None, {}), ([8, 9], {}), (None, {"logprobs": 2}), (None, {"logprobs": 1, "echo": True}),
+    (None, {"temperature": 0.0}), (None, {"repetition_penalty": 1.4, "top_k": 4}),
+    (None, {"max_new_tokens": 0, "echo": True})])
+def test_samples_apart_are_those_of_one_work_and_leave_rows_to_others(source, options):
+    stepper = TableStepper(bias=BIAS)
+    queue = queue_of(stepper, budget=Budget(3), keep_tokens=64)
+    config = GenerationConfig(**BASE | {"do_sample": True, "num_return_sequences": 6} | options)
+    request = Request(source, [*range(3, 22), 5], config)
+    parts = checked(stepper, request, queue.budget).apart()
+    handles = [queue.submit(part, owner="large") for part in parts]
+    queue.step()
+    small = submit(queue, request_of(1, GenerationConfig(max_new_tokens=2)), owner="small")
+    while not small.done:
+        queue.step()
+    assert config.max_new_tokens < 8 or sum(not handle.done for handle in handles) >= 3
+    finish(queue)
+    queue.prefixes.let_go(64)
+    stepper.assert_clean()
+    assert [result for handle in handles for result in handle.result()] == alone(request)
+    if source is None and not config.echo:
+        assert queue.tokens_read == 16 + 6 * 4 + 2, "the samples share the whole block of their prompt"
+
+
+def test_samples_apart_draw_the_numbers_of_their_rows():
+    uniforms = np.random.default_rng(1).random((3, 8))
+    request = replace(request_of(2, GenerationConfig(**BASE, do_sample=True, num_return_sequences=3)),
+                      uniforms=uniforms)
+    queue = queue_of(TableStepper(bias=BIAS))
+    handles = [queue.submit(part) for part in checked(TableStepper(bias=BIAS), request, queue.budget).apart()]
+    finish(queue)
+    assert [result for handle in handles for result in handle.result()] == alone(request)
+
+
 @pytest.mark.parametrize("options", [{"num_beams": 2}, {"do_sample": True, "num_return_sequences": 2}])
 def test_who_promises_all_room_keeps_its_rows(options):
     stepper = TableStepper(bias={2: -50.0})

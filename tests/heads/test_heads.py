@@ -20,7 +20,8 @@ from engine.heads.answers import Answering, best_answers
 from engine.heads.runner import gather, last_other, mean, sigmoid
 from engine.methods.workload import head_logits
 from engine.model.head import HeadConfig, HeadLinear, HeadNorm, Mean, Scatter
-from engine.text.tokenizer import Places, Tokenizer, Tokens
+from engine.text.tokenizer import Tokenizer
+from engine.text.tokens import Places, Tokens
 from engine.weights.head import Head
 
 from ..tools import head_texts as texts

@@ -1,5 +1,7 @@
 """ViT, DeiT and DINOv2 give images the labels and the vectors that transformers computes in float64."""
 
+import base64
+import io
 import json
 import pickle
 import shutil
@@ -13,7 +15,9 @@ import engine
 from engine import Engine, InputError, UnsupportedError, load_model
 from engine.base.errors import WeightsError
 from engine.cli.main import main
+from engine.files.safetensors import read_safetensors
 
+from ..tools.changed_folders import changed
 from ..tools.encoders import convert_encoder, engine_of
 from ..tools.head_models import folder_of
 from ..tools.paths import IMAGES
@@ -87,11 +91,34 @@ def test_an_image_alone_has_the_bits_that_it_has_in_company(name, precision, bac
 
 
 def test_more_images_than_are_read_at_one_time(images):
-    loaded = Engine.load(IMAGES / "vit", backend="reference")
+    loaded = Engine.load(IMAGES / "vit", threads=3)
     given = [images["rgb.png"], images["grey.png"]] * 70
     vectors = loaded.encode(given)
     assert vectors.shape == (140, 32)
-    assert np.abs(vectors[::2] - vectors[0]).max() < 1e-6
+    assert (vectors[::2] == vectors[0]).all()
+    assert (vectors[1::2] == vectors[1]).all()
+    assert np.array_equal(loaded.encode(iter(given)), vectors)
+    assert loaded.classify(given)[:2] == loaded.classify(given[:2])
+    with pytest.raises(InputError, match=r"^image 130: it cannot be read as PNG"):
+        loaded.encode([*given[:130], images["rgb.png"][:200]])
+
+
+def test_a_stream_of_images(images):
+    loaded, both = Engine.load(IMAGES / "vit"), Engine.load(IMAGES / "clip")
+    given = [images["rgb.png"], images["grey.png"], images["cmyk.jpg"]] * 3
+    for model in (loaded, both):
+        parts = [*model.encode_stream(iter(given), rows=4, normalize_embeddings=True)]
+        assert [len(part) for part in parts] == [4, 4, 1]
+        assert np.array_equal(np.concatenate(parts), model.encode(given, normalize_embeddings=True))
+    classes = loaded.encode_stream(given, rows=5, result="classes", top_k=None)
+    assert [one for part in classes for one in part] == loaded.classify(given, top_k=None)
+    stream = both.encode_stream([*given[:5], b"no image"], rows=2)
+    assert [len(next(stream)), len(next(stream))] == [2, 2]
+    with pytest.raises(InputError, match=r"^image 5: its first bytes are those of none of the formats"):
+        next(stream)
+    for wrong in (["a text", given[0]], [given[0], "a text"]):
+        with pytest.raises(InputError, match=r"^(sentence|image) 1"):
+            [*both.encode_stream(wrong, rows=1)][1]
 
 
 def test_a_path_is_a_text_where_a_model_reads_images_alone(images, tmp_path):
@@ -105,6 +132,7 @@ def test_a_path_is_a_text_where_a_model_reads_images_alone(images, tmp_path):
     assert one == loaded.classify(Image.open(path)) == loaded.classify(np.asarray(Image.open(path)))
     assert one == loaded.classify(np.asarray(Image.open(path))[None])[0]
     assert one == pickle.loads(pickle.dumps(loaded)).classify(path)
+    assert one == loaded.classify("data:image/png;base64," + base64.b64encode(images["rgb.png"]).decode())
     assert one["label"] == expected_of("dinov2")["rgb.png"]["labels"][0]["label"]
     assert loaded.classify([]) == []
     assert loaded.encode([]).shape == (0, 32)
@@ -119,12 +147,16 @@ def test_a_path_is_a_text_where_a_model_reads_images_alone(images, tmp_path):
 
 def test_calls_that_are_refused(images, tmp_path, refusals):
     loaded, text = Engine.load(IMAGES / "vit"), Engine.load(folder_of("bert_classify"))
+    (tmp_path / "photos").mkdir()
     shutil.copytree(IMAGES / "vit", tmp_path / "bare")
     (tmp_path / "bare" / "preprocessor_config.json").unlink()
     bare, short = Engine.load(tmp_path / "bare"), Engine.load(IMAGES / "vit", max_batch_tokens=9)
     picture = images["rgb.png"]
     refusals(lambda call: call(), [
         (lambda: loaded.classify(["none.png"]),), (lambda: loaded.encode([picture, b"x"]),),
+        (lambda: loaded.classify("https://example.org/a.png"),), (lambda: loaded.classify("photos/*.png"),),
+        (lambda: loaded.classify(tmp_path / "photos"),), (lambda: loaded.classify("~/none.png"),),
+        (lambda: loaded.classify("data:image/png,abc"),), (lambda: loaded.encode(io.BytesIO(picture)),),
         (lambda: loaded.encode(picture, prompt="a"),), (lambda: loaded.classify([picture, ("a", "b")]),),
         (lambda: loaded.tag([picture]),), (lambda: loaded.predict(picture),), (lambda: loaded.tokenize(["a"]),),
         (lambda: loaded.forward([[1]]),), (lambda: loaded.classify(picture, coverage=0.9),),
@@ -149,6 +181,17 @@ def test_heads_that_do_not_fit_the_input_are_refused():
         engine_of(replace(vit, stem=None, heads=()))
 
 
+def test_tensors_of_other_axes_are_refused(tmp_path):
+    [linear] = {name for name in read_safetensors(IMAGES / "dinov2" / "model.safetensors")
+                if name.endswith("layer.0.attention.output.dense.weight")}
+    wrong = changed(tmp_path / "scale", IMAGES / "dinov2", {linear: np.zeros((32, 64, 64), np.float32)})
+    with pytest.raises(WeightsError, match=r"scale.lambda1 \[32\] has no .* with as many rows beside it"):
+        Engine.load(wrong)
+    flat = dict.fromkeys(("cls_classifier.weight", "distillation_classifier.weight"), np.zeros(32, np.float32))
+    with pytest.raises(WeightsError, match="must both be there, with one shape of 2 axes"):
+        Engine.load(changed(tmp_path / "flat", IMAGES / "deit_teacher", flat))
+
+
 def test_info_names_the_input_and_the_labels(capsys):
     assert main(["info", str(IMAGES / "vit")]) == 0
     printed = capsys.readouterr().out
@@ -162,11 +205,26 @@ def test_no_head_of_words_for_images():
         runner.encoder.tokens(["a text"])
 
 
-def test_the_command_line_reads_an_image_or_a_list_of_paths(images, tmp_path, capsys):
-    for name in ("rgb.png", "grey.jpg"):
-        (tmp_path / name).write_bytes(images[name])
-    (tmp_path / "paths.txt").write_text(f"{tmp_path / 'rgb.png'}\n{tmp_path / 'grey.jpg'}\n", encoding="utf-8")
-    expected = Engine.load(IMAGES / "vit").classify([tmp_path / "rgb.png", tmp_path / "grey.jpg"])
-    for given, results in (("rgb.png", expected[:1]), ("paths.txt", expected)):
-        assert main(["classify", str(IMAGES / "vit"), str(tmp_path / given)]) == 0
-        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == results
+def test_the_command_line_reads_images_or_a_list_of_paths(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("more").mkdir()
+    for name in ("rgb.png", "grey.jpg", "more/small.png"):
+        Path(name).write_bytes(images[Path(name).name])
+    Path("paths.txt").write_text("rgb.png\ngrey.jpg\n", encoding="utf-8")
+    loaded, model = Engine.load(IMAGES / "vit"), str(IMAGES / "vit")
+    results = loaded.classify(["rgb.png", "grey.jpg", "more/small.png"])
+    by_name = dict(zip(("rgb", "grey", "small"), results, strict=True))
+    for given, names in ((["rgb.png"], "rgb"), (["paths.txt"], "rgb grey"), (["grey.jpg", "rgb.png"], "grey rgb"),
+                         (["**/*.png", "grey.jpg"], "small rgb grey"), (["more/*"], "small")):
+        assert main(["classify", model, *given[:1], "--top-k", "1", *given[1:]]) == 0
+        assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+            by_name[name] for name in names.split()]
+    assert main(["encode", model, "rgb.png", "-o", "v.npy", "more/small.png"]) == 0
+    assert np.array_equal(np.load("v.npy"), loaded.encode(["rgb.png", "more/small.png"]))
+    capsys.readouterr()
+    for given, message in ((["rgb.png", "paths.txt"], "'paths.txt' is no image by its name, beside 'rgb.png'"),
+                           (["*"], "is no image by its name, beside"), (["*.gif"], "no file matches this pattern"),
+                           (["more"], "a folder; give its images by a pattern in quotes, such as 'more/*.jpg'"),
+                           (["rgb.png", "--text", "a"], "--text comes in place of a file")):
+        assert main(["classify", model, *given]) == 1
+        assert message in capsys.readouterr().err

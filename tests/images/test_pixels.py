@@ -8,7 +8,8 @@ import pytest
 
 from engine.base.errors import InputError
 from engine.files.folder import ModelFolder
-from engine.images import Images, read_images
+from engine.images import Images, inputs, read_images
+from engine.images.inputs import TOGETHER
 from engine.images.pixels import pixels_of
 from engine.loading.image_settings import read_image_settings
 from engine.model.image_config import ImageConfig
@@ -20,6 +21,7 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from ..tools.image_files import PROCESSORS, make_images, picture, saved
+from ..tools.threads import wait_for
 
 
 def settings(tmp_path, values, model_type="vit", name="preprocessor_config.json"):
@@ -78,14 +80,38 @@ def test_several_threads_read_in_order_and_name_what_they_cannot_read(tmp_path):
         files.append(tmp_path / f"{i}.png")
     images, single = read_images(files, alone=False)
     assert not single
-    one, four = images.pixels(config, 1), images.pixels(config, 4)
+    one, four = [*images.pixels(config, 1)], [*images.pixels(config, 4)]
     assert all(np.array_equal(a, b) for a, b in zip(one, four, strict=True))
     assert [*images.parts(4)] == [range(0, 4), range(4, 8), range(8, 9)]
     assert isinstance(images[5:8], Images)
     files[6].write_bytes(b"\x89PNG\r\n")
     for threads in (1, 3):
         with pytest.raises(InputError, match=r"image 6 \(.*6\.png\): "):
-            images[5:8].pixels(config, threads)
+            [*images[5:8].pixels(config, threads)]
+
+
+def test_images_are_read_beside_those_that_are_taken(monkeypatch):
+    """Threads are at most `TOGETHER` images ahead, in order, and end with the block."""
+    config, begun = ImageConfig(size=(4, 4)), []
+
+    def noting(image, config):
+        begun.append(image[0, 0, 0])
+        return pixels_of(image, config)
+
+    monkeypatch.setattr(inputs, "pixels_of", noting)
+    images, _ = read_images([np.full((2, 2, 3), i, np.uint8) for i in range(250)], alone=False)
+    alone = [*images.pixels(config, 1)]
+    begun.clear()
+    with images.reading.ahead(images):
+        found = [*images[0:10].pixels(config, 3)]
+        wait_for(lambda: len(begun) == 10 + TOGETHER)
+        assert sorted(begun) == [*range(10 + TOGETHER)]
+        found += images[10:150].pixels(config, 3)
+        wait_for(lambda: len(begun) == 150 + TOGETHER)
+    before = len(begun)
+    assert all(np.array_equal(a, b) for a, b in zip(found, alone, strict=False))
+    assert [*images[20:22].pixels(config, 1)][1].tolist() == alone[21].tolist()
+    assert len(begun) == before + 2
 
 
 def test_a_processor_of_several_forms(tmp_path):

@@ -64,7 +64,7 @@ def test_a_file_that_ends_too_early(kind):
 
 def test_a_missing_file_is_a_missing_file_for_python_too(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
-        read_images([tmp_path / "none.png"], alone=False)[0].pixels(ImageConfig(), 1)
+        [*read_images([tmp_path / "none.png"], alone=False)[0].pixels(ImageConfig(), 1)]
     assert isinstance(caught.value, FileMissing)
     assert str(caught.value) == f"image 0 ({tmp_path / 'none.png'}): there is no such file; give the path of an image"
 

@@ -342,8 +342,9 @@ def test_numpy_integers():
 
 def test_the_precision_is_that_of_the_weights_unless_asked_for(monkeypatch):
     asked = []
-    backend = SimpleNamespace(name="spy", prepare=lambda config, weights, run: asked.append(run.precision))
-    monkeypatch.setattr("engine.interface.engine.get_backend", lambda name: backend)
+    backend = SimpleNamespace(name="spy", batch_invariant=True,
+                              prepare=lambda config, weights, run: asked.append(run.precision))
+    monkeypatch.setattr("engine.backends.get_backend", lambda name: backend)
     model, quantized = random_model(), convert_encoder(random_model(), "int8")
     engines = [engine_of(model), engine_of(model, precision="int8"), engine_of(quantized),
                engine_of(quantized, precision="int8")]

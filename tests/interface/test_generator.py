@@ -424,8 +424,8 @@ def test_a_backend_without_decoders_is_refused(monkeypatch):
     class Other:
         name = "other"
 
-    monkeypatch.setattr("engine.generation.prepared.get_backend", lambda name: Other())
-    with pytest.raises(UnsupportedError, match="the other backend does not run decoders"):
+    monkeypatch.setattr("engine.backends.get_backend", lambda name: Other())
+    with pytest.raises(UnsupportedError, match="this model has a decoder, and the backend other runs none"):
         Generator(language_model())
 
 

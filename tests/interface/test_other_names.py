@@ -16,7 +16,7 @@ from engine import (
     UnsupportedError,
     WeightsError,
 )
-from engine.base.advice import CALLS
+from engine.base.advice.calls import CALLS
 from engine.base.arguments import renamed_arguments
 from engine.model.config import ModelConfig
 from engine.model.generation_config import GenerationConfig

@@ -15,7 +15,8 @@ isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled
 from engine import Engine  # noqa: E402
 from engine.base.errors import InputError  # noqa: E402
 from engine.cli.main import main  # noqa: E402
-from engine.jobs.job import TEXTS_AT_ONCE, option_of  # noqa: E402
+from engine.jobs.job import option_of  # noqa: E402
+from engine.jobs.results import TEXTS_AT_ONCE  # noqa: E402
 from engine.jobs.storage import LocalFolder, open_folder  # noqa: E402
 
 from ..tools.encoders import save_encoder  # noqa: E402

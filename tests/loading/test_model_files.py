@@ -18,7 +18,7 @@ from ..tools.head_models import write_folder
 from ..tools.late_folders import CASES, write_late
 from ..tools.m3_folders import folder_of_m3
 from ..tools.module_folders import ROUTERS, STATICS, write_chain, write_router, write_static
-from ..tools.paths import CTRANSLATE2, DECODERS, ENCODERS, LANGUAGE_TOKENIZERS, MARIAN_TOKENIZER, TOKENIZERS
+from ..tools.paths import CTRANSLATE2, DECODERS, ENCODERS, IMAGES, LANGUAGE_TOKENIZERS, MARIAN_TOKENIZER, TOKENIZERS
 from ..tools.tiny_models import write_json
 
 
@@ -66,6 +66,7 @@ def chat(folder):
 FOLDERS = {
     **{name: lambda folder, name=name: joined(folder, ENCODERS / name)
        for name in ("bert", "jina_v3", "clip_own", "wav2vec2_base")},
+    **{name: lambda folder, name=name: joined(folder, IMAGES / name) for name in ("vit", "siglip")},
     **{name: lambda folder, name=name: joined(folder, DECODERS / name) for name in ("t5", "whisper", "reranker")},
     "marian": lambda folder: joined(folder, MARIAN_TOKENIZER, DECODERS / "marian"),
     "marian of two vocabularies": lambda folder: joined(folder, MARIAN_TOKENIZER, DECODERS / "marian_own"),

@@ -16,7 +16,7 @@ from engine.encoding.text_encoder import TextEncoder
 from engine.methods.steps import tokenized
 from engine.methods.table import METHODS, STREAMED
 from engine.methods.workload import Workload
-from engine.text.tokenizer import gathered
+from engine.text.tokens import merge_tokens
 
 from ..tools import head_texts as texts
 from ..tools.bits import same
@@ -88,7 +88,7 @@ def compute_together(one, other, seed):
     rng.shuffle(sequences)
     for first in range(0, len(sequences), 5):
         some = sequences[first : first + 5]
-        tokens = gathered([(waiting[place][1].tokens, [i]) for place, i in some])
+        tokens = merge_tokens([(waiting[place][1].tokens, [i]) for place, i in some])
         for numbers, rows in one.computation.rows(tokens, Call(batch_size=3)):
             for number, row in zip(numbers, rows, strict=True):
                 (workload, part), i = waiting[some[number][0]], some[number][1]

@@ -22,7 +22,7 @@ class Mistake:
     isa: str | None
     """The instruction set that the engine is forced to use; None for its own choice."""
     cuda: bool
-    """Whether the tests need the extra [cuda], which `make test-cuda` installs in build/cuda."""
+    """Whether the tests need the extra [cuda-compile], which `make test-cuda` installs."""
 
     @property
     def name(self) -> str:

@@ -44,7 +44,7 @@ MISTAKES = (
          "            if hmac.compare_digest(given, given):",
          "tests/server/test_http.py::test_a_key_is_needed"),
     seed("In a batch of several requests, pooling leaves out no tokens of a prompt.",
-         "engine/text/tokenizer.py",
+         "engine/text/tokens.py",
          "                  skips, reads, asked, embeds)",
          "                  None, reads, asked, embeds)",
          "tests/text/test_tokenizer.py::test_tokens_of_several_calls_keep_what_belongs_to_each"),

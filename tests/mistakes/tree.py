@@ -13,7 +13,7 @@ from pathlib import Path
 from ..tools.paths import ROOT
 from .mistake import Mistake
 
-CUDA = ROOT / "build" / "cuda" / "bin" / "python"
+CUDA = ROOT / "build" / "cuda-12.9" / "bin" / "python"
 """The Python of the environment with the extra [cuda]."""
 LIMIT = 900
 """Seconds after which the tests of a mistake are stopped."""
@@ -97,7 +97,7 @@ class Tree:
         """Return what the tests of a mistake say of it; they stop after `most` failures."""
         python = str(CUDA) if mistake.cuda else sys.executable
         if mistake.cuda and not CUDA.exists():
-            raise NotTried("the extra [cuda] is not there; `make test-cuda` installs it in build/cuda")
+            raise NotTried("the extra [cuda-compile] is not there; `make test-cuda` installs it in build/cuda-12.9")
         own = {} if mistake.isa is None else {"ENGINE_ISA": mistake.isa}
         if "/numba_cpu/" in mistake.file:       # kernels that are wrong do not belong into the user's cache
             own["ENGINE_CACHE_DIR"] = str(self.folder / "build" / "numba")

@@ -79,6 +79,7 @@ from PIL import Image
 
 from engine.server.admission import Memory, Room
 from engine.server.app import ROUTES, Exchange
+from engine.server.images import SentImages, inputs_of
 from engine.server.keys import ApiKeys
 from engine.server.multipart import FormParts
 from engine.server.protocol import Protocol
@@ -208,10 +209,10 @@ def pickled(value: bytes, **names: Any) -> None:
     read_pickle(memoryview(program(value)), {key.replace("_", "."): one for key, one in names.items()})
 
 
-def image_file(kind: str) -> bytes:
-    """Return the file of an image of 4 pixels."""
+def image_file(kind: str, width: int = 4) -> bytes:
+    """Return the file of an image of one row of pixels."""
     file = io.BytesIO()
-    Image.new("L", (2, 2)).save(file, kind)
+    Image.new("L", (width, 1)).save(file, kind)
     return file.getvalue()
 
 
@@ -405,6 +406,12 @@ PROBES: dict[str, Probe] = {
     "server/settings.py: MAX_LABELS": Probe(lambda n, place: zero_shot(
         ZeroShotForm(inputs="a", parameters=ZeroShotParameters(candidate_labels=["a"] * n)),
         engine_of(random_model(tiny_text()), threads=1))),
+    "server/settings.py: MAX_IMAGES": Probe(
+        lambda n, place: inputs_of("input", ["data:image/png;base64,AAAA"] * n, SimpleNamespace(reads_images=True,
+                                                                                               text=None))),
+    "server/settings.py: MAX_IMAGE_PIXELS": Probe(
+        lambda n, place: SentImages([image_file("PNG", n)], places=["input"]).passing(range(1)), 5000,
+        ("server/images.py",)),
     "server/settings.py: MAX_DECODED": Probe(
         lambda n, place: decode(DecodeForm(ids=[1] * n), engine_of(random_model(tiny_text()), threads=1))),
     "server/settings.py: MAX_CHOICES": Probe(lambda n, place: check_choices(n, "n")),

@@ -2,7 +2,9 @@
 
 import json
 import socket
+import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 
@@ -81,6 +83,38 @@ def post_once(port, path, body):
         return client.post(path, body)
     finally:
         client.close()
+
+
+class Waiters:
+    """Futures of another thread in place of those of an event loop, as `Replies` has them."""
+
+    def waiter(self):
+        return Future()
+
+    def add(self, done):
+        for waiter, _ in done:
+            waiter.set_result(None)
+
+
+class Gate:
+    """Holds the steps of a model back until it is opened, or lets some of them through."""
+
+    def __init__(self, model, monkeypatch, fails=None):
+        self.steps, self._left = 0, threading.Semaphore(0)
+        stepper = model.prepared.queue._stepper
+        step = stepper.step
+
+        def held(rows, stop):
+            assert self._left.acquire(timeout=60)
+            self.steps += 1
+            if fails is not None and any(fails in row.tokens.tolist() for row in rows):
+                raise RuntimeError("of one request")
+            return step(rows, stop)
+
+        monkeypatch.setattr(stepper, "step", held)
+
+    def let(self, steps=1):
+        self._left.release(steps)
 
 
 def without_time(body):

@@ -7,6 +7,8 @@ pytest.importorskip("soundfile")
 
 from engine.server.speech_service import HearingTurns, TranscriptStream
 
+from .bodies import Waiters
+
 
 class One:
     """A recording of an owner, with some windows."""
@@ -67,13 +69,13 @@ def test_the_pieces_of_a_stream_joined_are_the_stripped_text(pieces):
 
 def test_news_of_a_stream():
     stream = TranscriptStream()
-    news = stream.news()
+    news = stream.news(Waiters())
     assert not news.done()
     stream.add("a")
     assert news.done()
-    assert stream.news().done()     # as long as nobody has taken it
+    assert stream.news(Waiters()).done()     # as long as nobody has taken it
     assert stream.take() == ["a"]
-    assert not stream.news().done()
+    assert not stream.news(Waiters()).done()
     stream.end(ValueError("wrong"))
     with pytest.raises(ValueError, match="wrong"):
         stream.take()

@@ -24,7 +24,7 @@ from engine.server import app
 from engine.server.requests import Answer
 from engine.server.text_service import TextService
 
-from .bodies import CHAT, COMPLETE, events, joined, leave, post_once, whole, without_time
+from .bodies import CHAT, COMPLETE, Gate, events, joined, leave, post_once, whole, without_time
 
 
 @pytest.fixture(scope="module")
@@ -255,27 +255,6 @@ def test_tokens_and_templates(client):
         assert client.post(path, asked).data["error"]["param"] == param
 
 
-class Gate:
-    """Holds the steps of a model back until it is opened, or lets some of them through."""
-
-    def __init__(self, model, monkeypatch, fails=None):
-        self.steps, self._left = 0, threading.Semaphore(0)
-        stepper = model.prepared.queue._stepper
-        step = stepper.step
-
-        def held(rows, stop):
-            assert self._left.acquire(timeout=60)
-            self.steps += 1
-            if fails is not None and any(fails in row.tokens.tolist() for row in rows):
-                raise RuntimeError("of one request")
-            return step(rows, stop)
-
-        monkeypatch.setattr(stepper, "step", held)
-
-    def let(self, steps=1):
-        self._left.release(steps)
-
-
 @pytest.mark.parametrize("kind", ["stream", "body", "prompt", "queue"])
 def test_a_client_that_leaves_frees_its_rows_within_a_step(monkeypatch, kind):
     """In a stream, in an answer that is not streamed, while its prompt is read, and while it waits to enter."""
@@ -356,6 +335,49 @@ def test_an_error_of_one_request_is_its_own_also_in_a_stream(monkeypatch):
         assert found[-1]["error"]["type"] == "server_error"
         assert bodies[2].headers["x-request-id"] in found[-1]["error"]["message"]
         assert found[0]["choices"][0]["delta"]["role"] == "assistant"
+
+
+@pytest.mark.parametrize("asked", [{"n": 12}, {"prompt": ["the cat"] * 12}, {"n": 4, "prompt": ["a", "b", "c"]}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_comes_while_many_samples_of_another_request_are_written(monkeypatch, asked, stream):
+    """Neither several samples nor several prompts keep all rows to their end, and their bytes are those alone."""
+    model = text_model(max_rows=4)
+    body = {"prompt": "the cat", "max_tokens": 60, "seed": 3, "ignore_eos": True, "stream": stream} | asked
+    with serving(model) as client:
+        alone = client.post(COMPLETE, body).data
+        gate, found = Gate(model, monkeypatch), {}
+        asked = {"large": body, "small": {"prompt": "a dog", "max_tokens": 2, "seed": 1}}
+        threads = {name: threading.Thread(target=lambda name=name, one=one: found.update(
+            {name: post_once(client.port, COMPLETE, one)})) for name, one in asked.items()}
+        for name, works in (("large", 12), ("small", 13)):
+            threads[name].start()
+            wait_for(lambda works=works: sum(model.prepared.queue.counts) == works)
+        gate.let(30)        # in which no sample ends
+        threads["small"].join(60)
+        assert found["small"].status == 200
+        gate.let(10_000)
+        threads["large"].join(60)
+        found = found["large"]
+        if stream:
+            assert joined(events(found.data)) == joined(events(alone))
+        else:
+            assert without_time(found.data) == without_time(alone)
+
+
+def test_an_error_of_one_sample_is_that_of_its_stream(monkeypatch):
+    """It cancels the other samples, whose own errors say nothing."""
+    model = text_model()
+    texts = [one.ids for one in model.generate("the cat", **plain_settings(
+        1, num_return_sequences=4, max_new_tokens=9, max_length=None, ignore_eos=True))]
+    fails = next(id for id in texts[3][1:8] if all(id not in ids for ids in texts[:3]))
+    with serving(model) as client:
+        Gate(model, monkeypatch, fails=fails).let(10_000)
+        body = {"prompt": "the cat", "n": 4, "max_tokens": 9, "seed": 1, "ignore_eos": True}
+        for stream in (False, True):
+            found = client.post(COMPLETE, body | {"stream": stream})
+            error = events(found.data)[0][-1]["error"] if stream else found.data["error"]
+            assert (error["type"], found.headers["x-request-id"] in error["message"]) == ("server_error", True)
+        wait_for(lambda: model.prepared.queue.counts == (0, 0))
 
 
 def test_a_stream_that_waits_is_kept_open_by_comments_and_ends_at_its_deadline(monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from engine import Transcriber
 from engine.base.errors import TimedOut
 
-from ..tools.paths import ROOT
+from ..tools.paths import ENCODERS, ROOT
 from ..tools.sound_files import encoded, wav
 from ..tools.speech import recording, timed
 from ..tools.threads import together, wait_for
@@ -272,3 +272,60 @@ def test_the_documents_have_every_field():
     named = {name for row in section.splitlines() if row.startswith("| `")
              for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
     assert named == set(TABLE)
+
+
+@pytest.fixture(scope="module", params=["wav2vec2_base", "hubert_ctc"])
+def letters(request):
+    with serving(Transcriber.load(ENCODERS / request.param, threads=1)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("data", [sound(61), SHORT], ids=["long", "short"])
+def test_a_model_of_letters_writes_what_the_library_spells(letters, data):
+    """Of windows that overlap, too; it has times of segments and words, and nothing of tokens."""
+    transcript, words = (letters.model.transcribe(data, timestamps=kind) for kind in (True, "word"))
+    text = letters.model.transcribe(data)
+    assert ask(letters, data).data["text"] == text == transcript.text
+    assert ask(letters, data, response_format="srt").data.decode() == lines(srt_lines(transcript, False))
+    both = {"timestamp_granularities[]": ["word", "segment"]}
+    found = ask(letters, data, response_format="verbose_json", **both).data
+    assert found["text"] == text
+    assert [(one["start"], one["end"], one["text"]) for one in found["segments"]] == [
+        (one.start, one.end, one.text) for one in transcript.segments]
+    assert {(one["avg_logprob"], one["seek"], *one["tokens"]) for one in found["segments"]} == {(None, None)}
+    assert [(one["word"], one["start"], one["end"]) for one in found["words"]] == [
+        (one.text, one.start, one.end) for segment in words.segments for one in segment.words]
+    stream = ask(letters, data, stream="true", temperature="0").data.decode()
+    assert json.loads(stream.split("\n\n")[-2].removeprefix("data: "))["text"] == text
+
+
+@pytest.mark.parametrize(("fields", "param"), [
+    ({"language": "en"}, "language"), ({"temperature": "0.5"}, "temperature"), ({"prompt": "a"}, "prompt")])
+def test_what_a_model_of_letters_does_not_do_is_named(letters, fields, param):
+    found = ask(letters, SHORT, **fields)
+    assert (found.status, found.data["error"]["param"]) == (400, param)
+    found = ask(letters, SHORT, path=TRANSCRIBE.replace("transcriptions", "translations"))
+    assert (found.status, "translates nothing" in found.data["error"]["message"]) == (400, True)
+    found = ask(letters, sound(0.01))
+    assert (found.status, found.data["error"]["param"]) == (400, "file")
+    assert letters.served.service.statistics().failed == 0
+
+
+def test_recordings_of_many_clients_of_a_model_of_letters(letters):
+    """Each has its own text, also beside one that leaves, and the pages of the server know the model."""
+    sounds = [sound(seconds, seed) for seed, seconds in enumerate((31, 2, 45, 1))]
+    expected = [letters.model.transcribe(data) for data in sounds]
+    body = form(sound(100, 9))
+    leaver = socket.create_connection(("127.0.0.1", letters.port))
+    leaver.sendall(b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (
+        TRANSCRIBE.encode(), FORM["content-type"].encode(), len(body), body))
+    wait_for(lambda: letters.served.service.statistics().waiting_requests == 1)
+    clients = [Client(letters.port) for _ in sounds]
+    asked = [partial(ask, client, data) for client, data in zip(clients, sounds, strict=True)]
+    leaver.close()
+    assert [found.data["text"] for found in together(asked)] == expected
+    wait_for(lambda: letters.served.service.statistics().waiting_requests == 0)
+    assert letters.served.service.memory.used == 0
+    for client in clients:
+        client.close()
+    assert {letters.get(path).status for path in ("/info", "/v1/models", "/metrics", "/health")} == {200}

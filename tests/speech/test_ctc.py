@@ -166,5 +166,3 @@ def test_files(transcriber, tmp_path, capsys):
     assert main(["transcribe", folder, files[0], "--words", "--json"]) == 0
     [line] = capsys.readouterr().out.splitlines()
     assert [word["text"] for segment in json.loads(line)["segments"] for word in segment["words"]] == text.split()
-    assert main(["serve", folder, "--port", "0"]) == 1
-    assert "which a server of recordings needs" in capsys.readouterr().err

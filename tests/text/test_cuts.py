@@ -7,7 +7,8 @@ import pytest
 
 from engine import Engine, InputError, Reranker
 from engine.text.cuts import truncating
-from engine.text.tokenizer import Tokenizer, counting_tokens
+from engine.text.tokenizer import Tokenizer
+from engine.text.tokens import counting_tokens
 
 from ..tools import head_texts as texts
 from ..tools.encoders import engine_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.text import tokenizer as module
+from engine.text import token_texts
 from engine.text.tokenizer import Tokenizer
 
 from ..tools.kinds_of_tokenizers import NAMES, byte_ids, kinds, some_ids, tokenizer_of
@@ -71,9 +71,9 @@ def test_bytes_of_a_gguf_file_are_written_as_they_are(parts: list[bytes | str]) 
 
 def test_the_work_of_an_id_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each token is looked up once, and decoded once with at most one token beside it; `decode` is not called."""
-    monkeypatch.delattr(Tokenizer, "decode")
+    monkeypatch.delattr(token_texts.TokenTexts, "decode")
     looked, decoded = [0], [0]
-    look, make = Tokenizer._token_with_text, module.make_decoder
+    look, make = Tokenizer._token_with_text, token_texts.make_decoder
 
     def counting_look(self: Tokenizer, number: int) -> str | None:
         looked[0] += 1
@@ -89,7 +89,7 @@ def test_the_work_of_an_id_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> Non
         return counted
 
     monkeypatch.setattr(Tokenizer, "_token_with_text", counting_look)
-    monkeypatch.setattr(module, "make_decoder", counting_decoder)
+    monkeypatch.setattr(token_texts, "make_decoder", counting_decoder)
     for name, ids in (("llama", [300, 301]), ("t5", [300, 301]), ("bert_uncased", [100, 200]), ("Metaspace", [0, 2]),
                       ("gpt2", [byte_ids("gpt2")[0xFF]])):
         found, looked[0], decoded[0] = tokenizer_of(name).incremental(), 0, 0

@@ -15,7 +15,8 @@ from engine.base.stop import Stop
 from engine.model.text_config import TextConfig
 from engine.text import sentences as text_module
 from engine.text.sentences import add_prompt, check_sentences, check_texts, choose_prompt, slices
-from engine.text.tokenizer import CHARACTERS_AT_A_TIME, Tokenizer, Tokens, gathered
+from engine.text.tokenizer import CHARACTERS_AT_A_TIME, Tokenizer
+from engine.text.tokens import Tokens, merge_tokens
 
 from ..tools.batches import batches
 from ..tools.encoders import engine_of
@@ -291,10 +292,10 @@ def test_tokens_of_several_calls_keep_what_belongs_to_each():
     rows = [np.arange(n, dtype=np.int32) for n in (3, 5, 2)]
     types = [np.full(len(ids), i, np.int32) for i, ids in enumerate(rows)]
     prompted, filled = Tokens(rows, types, skips=[1, 2, 0]), Tokens(rows, types, reads=[2, 4, 1])
-    found = gathered([(prompted, [1, 0]), (Tokens(rows, types), [2]), (filled, [1])])
+    found = merge_tokens([(prompted, [1, 0]), (Tokens(rows, types), [2]), (filled, [1])])
     assert [len(ids) for ids in found.input_ids] == [5, 3, 2, 5]
     assert [int(own[0]) for own in found.token_type_ids] == [1, 0, 2, 1]
     assert (found.skips, found.reads, found.asked) == ([2, 1, 0, 0], [5, 3, 2, 4], None)
-    asked = gathered([(Tokens(rows, types, asked=[np.array([0]), np.array([4]), np.array([1])]), [2, 1])])
+    asked = merge_tokens([(Tokens(rows, types, asked=[np.array([0]), np.array([4]), np.array([1])]), [2, 1])])
     assert [own.tolist() for own in asked.asked] == [[1], [4]]
     assert (asked.skips, asked.reads) == (None, None)

@@ -18,15 +18,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import CellType, FunctionType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from engine.backends.global_names import global_names
 from engine.backends.numba_cuda.kernel import Kernel
 from engine.backends.numba_cuda.ptx.emulated import WARP, current
-from engine.backends.numba_cuda.toolchain import cuda, types
+from engine.backends.numba_cuda.toolchain import DeviceFunction, PtxFunction, ScalarType, cuda, rebuilt
 
 from .hopper_emulator import EmulationError, Hopper
 
@@ -49,15 +48,11 @@ def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
     def exchange(value: Any) -> Any:
         if value is cuda:
             return _CUDA
-        if hasattr(value, "py_func"):
+        if isinstance(value, DeviceFunction):
             return as_python(value.py_func)
-        return getattr(value, "in_python", value)
+        return value.in_python if isinstance(value, PtxFunction) else value
 
-    names = {name: exchange(function.__globals__[name]) for name in global_names(function.__code__)
-             if name in function.__globals__}
-    cells = tuple(CellType(exchange(cell.cell_contents)) for cell in function.__closure__ or ())
-    return FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__,
-                        function.__defaults__, cells)
+    return rebuilt(function, exchange)
 
 
 class Thread(threading.Thread):
@@ -269,7 +264,7 @@ class _Cuda:
 
 
 def _dtype(kind: Any) -> np.dtype:
-    return np.dtype(str(kind)) if isinstance(kind, types.Type) else np.dtype(kind)
+    return kind.numpy if isinstance(kind, ScalarType) else np.dtype(kind)
 
 
 _CUDA = _Cuda()

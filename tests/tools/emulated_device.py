@@ -1,7 +1,9 @@
 """Emulate a device: run the unchanged plan without a GPU, about a million times slower."""
 
+import ctypes
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,15 @@ class EmulatedDevice:
     """A `device.Device` whose arrays are NumPy's, initialised with NaN or 0xFF; it does all work at once."""
 
     multiprocessors = 1
+    number = 0
+    stream = 7
 
     def __init__(self, capability: tuple[int, int] = (8, 0)):
         self.capability = capability
-        self.turn = threading.Lock()
+        self.turn: AbstractContextManager[Any] = threading.RLock()
+        self.memory: dict[int, int | None] = {}
+        """The number of the GPU with the memory at an address, where it is another one, or none."""
+        self._owners: list[Any] = []
         self._recording: list[tuple[Any, ...]] | None = None
 
     def activate(self) -> None:
@@ -43,8 +50,8 @@ class EmulatedDevice:
         if 0 in grid:
             raise EmulationError(f"{kernel.name}: a launch needs blocks, not {grid}")
         for kind, value in zip(kernel.signature, arguments, strict=True):
-            dtype, rank = getattr(kind, "dtype", kind), getattr(kind, "ndim", 0)
-            if (str(dtype), rank) != (value.dtype.name, value.ndim):
+            dtype, rank = getattr(kind, "dtype", kind).numpy, getattr(kind, "ndim", 0)
+            if (dtype, rank) != (value.dtype, value.ndim):
                 raise EmulationError(f"{kernel.name} takes {kind}, not {value.dtype} of shape {value.shape}")
         if self._recording is not None:
             self._recording.append((kernel, grid, *arguments))
@@ -69,5 +76,15 @@ class EmulatedDevice:
     def tensor_map(self, matrix: np.ndarray, box_rows: int) -> np.ndarray:
         return tensor_map(matrix, box_rows)
 
-    def share(self, array: np.ndarray) -> np.ndarray:
-        return array
+    def pointer(self, array: np.ndarray) -> int:
+        return array.ctypes.data
+
+    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> np.ndarray:
+        self._owners.append(owner)
+        return np.frombuffer((ctypes.c_uint8 * (count * np.dtype(dtype).itemsize)).from_address(pointer), dtype)
+
+    def gpu_of(self, pointer: int) -> int | None:
+        return self.memory.get(pointer, self.number)
+
+    def wait_for(self, stream: int | None) -> None:
+        """Do nothing: all work is done at once."""

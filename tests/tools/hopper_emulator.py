@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from engine.backends.numba_cuda.ptx.emulated import current
-from engine.backends.numba_cuda.ptx.tensor_cores import add_products
 from engine.backends.numba_cuda.ptx.warp import bf16_of_bits
 
 WARPGROUP = 128
@@ -123,6 +122,8 @@ def _left(registers: list[np.ndarray], step: int) -> np.ndarray:
 
 def _accumulate(sums: list[np.ndarray], first: int, left: np.ndarray, right: np.ndarray, keep: bool) -> None:
     """Add left [64, 16] right^T [16, n] to the threads' registers from `first` on, or begin new sums."""
+    from engine.backends.numba_cuda.ptx.tensor_cores import add_products  # imports Numba, which few tests need
+
     n = len(right)
     register = np.arange(n // 2)        # four for each 8 columns: two of a row, two of the row 8 below
     mine = _ROW[:, None] + register % 4 // 2 * 8, _PAIR[:, None] + register // 4 * 8 + register % 2

@@ -43,6 +43,9 @@ SYSCONFIG = "_sysconfigdata_of_a_wheel"
 INPUTS = ("engine", "tools/wheels", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 """The files and folders that a wheel is made from."""
 
+STORED = "engine/backends/numba_cuda/cubins"
+"""The kernels that `make cubins` has compiled."""
+
 RECORD = "made-from.json"
 """The file in OUT that says of each wheel what it was made from."""
 
@@ -82,6 +85,8 @@ def copy(tree: Path) -> None:
     """Copy the repository; permissions, which a wheel holds, do not depend on who made the checkout."""
     os.umask(0o022)
     copy_repository(tree)
+    if (ROOT / STORED).is_dir():        # git does not know them
+        shutil.copytree(ROOT / STORED, tree / STORED)
     for path in tree.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

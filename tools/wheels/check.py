@@ -9,6 +9,7 @@ code uses wide registers dies on older CPUs. Nobody who builds on a new machine 
 
 - `auditwheel` finds a symbol that is newer than the tag's C library, or a library that not every system has;
 - a module of an instruction set is missing, or one that is for tests only is there;
+- the stored kernels of the CUDA backend are not there;
 - a module is for another machine, or a register or a product of an instruction set appears outside of its kernels;
 - the wheel holds the name of a folder of the machine that built it.
 """
@@ -38,6 +39,10 @@ OTHERS = {"native", "int4_search"}
 
 READ = "engine/backends/cpu/native/table.pxd"
 """The one source that a wheel has, because native/layout.py reads it."""
+
+
+STORED = {f"engine/backends/numba_cuda/cubins/{name}.zip" for name in ("sm_80.cubin", "sm_80.ptx", "sm_90a.cubin")}
+"""The stored kernels, which `make cubins` writes."""
 
 
 def main(folder: Path, everything: bool) -> int:
@@ -77,6 +82,8 @@ def faults_of(wheel: Path) -> Iterator[str]:
         if sources := [name for name in names if re.search(r"\.(pyx|pxd|pxi|c|h)$", name)
                        and name != READ]:
             yield f"it has sources, such as {sources[0]}"
+        if lacking := STORED.difference(names):
+            yield f"it has no {', '.join(sorted(lacking))}; make cubins writes them"
         for name, path in modules.items():
             yield from (f"{name} {fault}" for fault in code(name, path, target))
             if found := re.search(rb"/(?:root|home|tmp|work|build)/[\w./-]+", path.read_bytes()):

@@ -39,7 +39,7 @@ _OBSERVED = 512
 
 @dataclass(frozen=True)
 class _SingleTokens:
-    """What all passes of one token for each of some rows have in common."""
+    """What every pass has that reads one new token in each of a number of rows; only the tokens differ."""
 
     schedule: PassSchedule
     cu_seqlens: NDArray[np.int32]
@@ -275,7 +275,8 @@ class CpuDecoder(Requests[CellTable]):
               chosen: Sequence[np.ndarray] = ()) -> None:
         """Run a program for new tokens, which fills `arrays` and `chosen`.
 
-        places: for a program that computes logits, as `_places` returns them.
+        places: for a program that computes logits: for each row how many of its last tokens are picked, and where the
+        first of them lies among all picked ones. wanted, chosen: which numbers of the logits to keep, and where.
         """
         rows, tables, single = new.rows, new.tables, new.single
         past = [table.length - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
@@ -316,7 +317,7 @@ class CpuDecoder(Requests[CellTable]):
         return schedule, (np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1).tolist()
 
     def _single_tokens(self, count: int) -> _SingleTokens:
-        """Return what passes of one token for each of this number of rows have in common; it is made once."""
+        """Return the schedule and the places of tokens of a pass with `count` rows of one token each; made once."""
         if count not in self._single:
             places, ones = np.arange(count), np.ones(count, np.int64)
             schedule = PassSchedule(bundles=self._run.threads == 1, sequences=np.column_stack([places, ones, places]),
@@ -326,7 +327,9 @@ class CpuDecoder(Requests[CellTable]):
 
 
 def _results(wanted: LineWants) -> list[np.ndarray]:
-    """Return arrays for what the lines of a step want, as `LineWants` describes them."""
+    """Return empty arrays for what the lines of a step want: the log-sum-exp of each line; ids and two numbers of the
+    best, of the likely and of the drawn words; and the logits of given ids.
+    """
     def words(n: int) -> list[np.ndarray]:
         return [np.empty(n, np.int32), np.empty(n, np.float32), np.empty(n, np.float32)]
 

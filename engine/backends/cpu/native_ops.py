@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from ..ops_interface import AttentionCall
 from ..score_mods import check_results, compiled
 from .native import native
 from .native.layout import ACTIVATIONS
-from .native.native import Kernels, NormWeights, PackedLinear
+from .native.native import Kernels, NormWeights, PackedLinear, Product
 
 
 class Columns(NamedTuple):
@@ -24,13 +24,18 @@ class Columns(NamedTuple):
 class NativeOps:
     """The operations, on up to `threads` threads.
 
-    Arguments are float32. An argument is copied only if the kernels cannot read its layout.
+    Arguments are float32, and the weights of `linear` also bfloat16. An argument is copied only if the kernels cannot
+    read its layout.
     """
 
-    def __init__(self, kernels: Kernels, threads: int, portable: bool = False):
-        self._kernels = kernels
-        self._product = kernels.product("float32", portable=portable)
-        self._threads = threads
+    def __init__(self, kernels: Kernels, threads: int, portable: bool = False,
+                 load: Callable[[str], Kernels] | None = None):
+        """load: prepares the product of a precision, where `kernels` has that of float32 alone."""
+        self._kernels, self._threads = kernels, threads
+        self._portable, self._load = portable, load
+
+    def keep(self, arrays: Iterable[np.ndarray]) -> None:
+        """Do nothing: arrays are read where they are."""
 
     def attention(self, call: AttentionCall) -> np.ndarray:
         """Return softmax(scores) v, [B,H,T,e]; a query that sees no key gets zeros."""
@@ -54,7 +59,10 @@ class NativeOps:
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
-        """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]. Every call packs the weights."""
+        """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]. Every call packs the weights.
+
+        weight: float32, or uint16 with the bits of bfloat16; CPUs that multiply bfloat16 then round x, too.
+        """
         (M, K), N = x.shape, len(weight)
         if K == 0:
             return self.linear(np.zeros((M, 1), np.float32), np.zeros((N, 1), np.float32), bias, activation, residual)
@@ -66,15 +74,19 @@ class NativeOps:
             return out[:, :N]
         bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
         residual = None if residual is None else _padded(residual, padding)
-        product, operands = self._product, None
+        product, operands = self._product("float32" if weight.dtype == np.float32 else "bfloat16"), None
         if product.converts:
             rows = -(-min(M, product.block) // product.strip) * product.strip      # of a block, in whole strips
             floats = rows * product.operands_stride(K) * product.operand_bytes // 4
             operands = _lines(self._threads * floats).reshape(self._threads, floats)
-        native.linear(product, _unit_rows(x), _contiguous(weight), bias,
+        native.linear(product, _unit_rows(x), _contiguous(weight).view(np.uint8), bias,
                       ACTIVATIONS[activation] if activation else 0, residual, out,
                       _lines(product.packed_bytes(N + padding, K) // 4), operands, self._threads)
         return out[:, :N].copy() if padding else out
+
+    def _product(self, precision: str) -> Product:
+        kernels = self._load(precision) if self._load else self._kernels
+        return kernels.product(precision, portable=self._portable)
 
     def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> Columns:
         """Return the map packed in panels, which take as much memory as the weight [N,K]."""

@@ -25,6 +25,7 @@ class CythonBackend:
     """Runs models on kernels compiled ahead of time; see `engine.backends.interfaces.Backend`."""
 
     name = "cython"
+    batch_invariant = True
 
     def unavailable(self) -> str | None:
         """Return why the compiled kernels cannot run here, or None when they can."""

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -30,6 +31,7 @@ class NumbaBackend:
     """Runs models on kernels that Numba compiles for this CPU; see `engine.backends.interfaces.Backend`."""
 
     name = "numba"
+    batch_invariant = True
 
     def unavailable(self) -> str | None:
         """Return why Numba's kernels cannot run here, or None when they can."""
@@ -101,7 +103,7 @@ class NumbaBackend:
         from ..cpu.native_ops import NativeOps
         from . import table
 
-        return NativeOps(table.load(), threads, portable)
+        return NativeOps(table.load(), threads, portable, partial(table.load, portable=portable))
 
 
 def _check_precision(run: RunConfig) -> None:

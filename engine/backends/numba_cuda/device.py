@@ -1,20 +1,23 @@
 """Define the device that a plan uses: memory, copies, launches, and launches that are recorded once and replayed.
 
-All work is queued on one stream and runs in order. Arrays on the device are numba-cuda's, which slice like NumPy's.
+All work is queued on one stream and runs in order. cuda.core launches the kernels, whose code `stored.py` finds.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
 from ...base.errors import BackendUnavailable
+from . import memory, stored
+from .driver import DriverError, bindings, call
 from .kernel import Kernel
+from .toolchain import ArrayType
 
 
 class Device(Protocol):
@@ -22,8 +25,8 @@ class Device(Protocol):
 
     capability: tuple[int, int]
     multiprocessors: int
-    turn: threading.Lock
-    """A lock that a thread holds while it queues work."""
+    turn: AbstractContextManager[Any]
+    """A lock that a thread holds while it queues work; it may take it again within."""
 
     def activate(self) -> None:
         """Make this the calling thread's device; raises `BackendUnavailable` if that is impossible."""
@@ -59,8 +62,22 @@ class Device(Protocol):
         It lasts as long as the device object.
         """
 
-    def share(self, array: Any) -> Any:
-        """Return an array on the device in a form that other libraries accept."""
+    number: int
+    """Which GPU of the process it is, counted from 0."""
+    stream: Any
+    """The number of the stream of all work, for libraries that share an array by DLPack."""
+
+    def pointer(self, array: Any) -> int:
+        """Return the address of an array on the device."""
+
+    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> Any:
+        """Return an array [count] at an address on this device; it keeps the owner of the memory alive."""
+
+    def gpu_of(self, pointer: int) -> int | None:
+        """Return the number of the GPU with the memory at an address; None if this process has no such memory."""
+
+    def wait_for(self, stream: int | None) -> None:
+        """Wait until all work on a stream of another library is done, or on all streams for None."""
 
 
 def upload(device: Device, array: np.ndarray) -> Any:
@@ -79,17 +96,18 @@ class Gpu:
     def __init__(self) -> None:
         from cuda.core import Device as CoreDevice
 
-        from .toolchain import cuda
-
-        device = cuda.get_current_device()
-        self.capability = tuple(device.compute_capability)
-        self.multiprocessors = device.MULTIPROCESSOR_COUNT
-        self.turn = threading.Lock()
+        self._core = CoreDevice()
         self._process = os.getpid()
-        self._core = CoreDevice(device.id)
         self.activate()
+        self.name = str(self._core.name)
+        self.capability: tuple[int, int] = tuple(self._core.compute_capability)
+        self.multiprocessors = int(self._core.properties.multiprocessor_count)
+        self.number = int(self._core.device_id)
+        self.turn: AbstractContextManager[Any] = threading.RLock()
+        self._context = call("cuCtxGetCurrent")
         self._stream = self._core.create_stream()
-        self._compiled: dict[int, tuple[Kernel, Any]] = {}
+        self.stream = int(self._stream.handle)
+        self._loaded: dict[int, tuple[Kernel, Any]] = {}
         self._maps: dict[tuple[int, ...], Any] = {}
 
     def activate(self) -> None:
@@ -98,27 +116,24 @@ class Gpu:
                                      "processes with spawn, or fork before the first engine on a GPU is loaded")
         self._core.set_current()
 
-    def allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        from .toolchain import cuda
-
-        return cuda.device_array(shape, dtype)
+    def allocate(self, shape: tuple[int, ...], dtype: Any) -> memory.DeviceArray:
+        return memory.allocate(self._context, shape, dtype)
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        from .toolchain import cuda
-
-        return cuda.pinned_array(shape, dtype)
+        return memory.pinned(self._context, shape, dtype)
 
     def copy(self, target: Any, source: Any) -> None:
-        if isinstance(target, np.ndarray):
-            source.copy_to_host(target, stream=self._stream)
-        else:
-            target.copy_to_device(source, stream=self._stream)
+        memory.copy(target, source, self._stream.handle)
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
-        with warnings.catch_warnings():
-            # numba-cuda warns about small grids, and its text may begin with an escape sequence for bold letters.
-            warnings.filterwarnings("ignore", ".*Grid size")
-            self._compile(kernel)[grid, kernel.threads, self._stream, kernel.shared](*arguments)
+        from cuda.core import LaunchConfig, launch
+
+        words = list(flattened(kernel, arguments))
+        blocks = (*grid, 1, 1)[:3]
+        config = LaunchConfig(grid=(blocks[0] // kernel.cluster, *blocks[1:]), block=kernel.threads,
+                              cluster=(kernel.cluster, 1, 1) if kernel.cluster > 1 else None,
+                              shmem_size=kernel.shared, programmatic_stream_serialization=kernel.overlaps)
+        launch(self._stream, config, self.load(kernel), *words)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         work()  # computes the results of this call; also, compiling and loading kernels cannot be recorded
@@ -138,45 +153,67 @@ class Gpu:
     def tensor_map(self, matrix: Any, box_rows: int) -> Any:
         from .tensor_map import encode
 
-        key = matrix.__cuda_array_interface__["data"][0], *matrix.shape, box_rows
+        key = matrix.pointer, *matrix.shape, box_rows
         if key not in self._maps:
             self._maps[key] = upload(self, encode(*key))  # the map depends on the key only
         return self._maps[key]
 
-    def share(self, array: Any) -> SharedArray:
-        return SharedArray(array)
+    def pointer(self, array: memory.DeviceArray) -> int:
+        return array.pointer
 
-    def _compile(self, kernel: Kernel) -> Any:
-        from .toolchain import compile_for_device
+    def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> memory.DeviceArray:
+        return memory.DeviceArray(owner, pointer, (count,), np.dtype(dtype))
 
-        if id(kernel) not in self._compiled:
-            self._compiled[id(kernel)] = kernel, compile_for_device(kernel)  # keeping the kernel keeps its id unique
-        return self._compiled[id(kernel)][1]
+    def gpu_of(self, pointer: int) -> int | None:
+        attribute = bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        try:
+            return int(call("cuPointerGetAttribute", attribute, pointer))
+        except DriverError:
+            return None
+
+    def wait_for(self, stream: int | None) -> None:
+        if stream is None:
+            call("cuCtxSynchronize")
+        else:
+            call("cuStreamSynchronize", stream)
+
+    def load(self, kernel: Kernel) -> Any:
+        """Return cuda.core's kernel, allowed the shared memory that it needs; a launch then starts at once."""
+        if id(kernel) not in self._loaded:
+            self._loaded[id(kernel)] = kernel, self._loaded_anew(kernel)    # keeping the kernel keeps its id unique
+        return self._loaded[id(kernel)][1]
+
+    def _loaded_anew(self, kernel: Kernel) -> Any:
+        from cuda.core import ObjectCode
+
+        code = stored.find(kernel, self.capability)
+        make = ObjectCode.from_cubin if code.kind == "cubin" else ObjectCode.from_ptx
+        try:
+            loaded = make(code.content, name=kernel.name).get_kernel(code.entry)
+        except Exception as error:  # each version of cuda.core has errors of its own
+            raise BackendUnavailable(f"the CUDA driver cannot load the kernel {kernel.name} from {code.origin}, and "
+                                     f"compute capability {self.capability}: {error}") from error
+        if kernel.shared > DEFAULT_SHARED:
+            largest = bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            call("cuKernelSetAttribute", largest, kernel.shared, loaded.handle, call("cuCtxGetDevice"))
+        return loaded
 
 
-class SharedArray:
-    """A complete array on the GPU, which PyTorch, CuPy, JAX and other libraries can use without a copy.
+DEFAULT_SHARED = 48 * 1024
+"""Bytes of dynamic shared memory that a kernel may use without setting an attribute."""
 
-    They read it through DLPack (`torch.from_dlpack`) or the CUDA array interface (`cupy.asarray`).
+
+def flattened(kernel: Kernel, arguments: Sequence[Any]) -> Iterator[Any]:
+    """Yield the words that the code of a kernel takes for its arguments, as numba-cuda lays them out.
+
+    An array is two words for its owner, which kernels do not need, its size, the bytes of an element, its address, its
+    shape and its strides. A number is itself. Raises `TypeError` for an array or a number of another type.
     """
-
-    def __init__(self, array: Any):
-        self.array = array
-        """The array of numba-cuda."""
-        self.shape: tuple[int, ...] = array.shape
-        self.dtype: np.dtype = array.dtype
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.array.__cuda_array_interface__
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._view().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._view().__dlpack_device__()
-
-    def _view(self) -> Any:
-        from cuda.core.utils import StridedMemoryView
-
-        return StridedMemoryView.from_cuda_array_interface(self, stream_ptr=-1)  # no stream to wait for
+    for kind, value in zip(kernel.signature, arguments, strict=True):
+        dtype, rank = (kind.dtype.numpy, kind.ndim) if isinstance(kind, ArrayType) else (kind.numpy, 0)
+        if (value.dtype, value.ndim) != (dtype, rank):
+            raise TypeError(f"{kernel.name} takes {kind}, not {value.dtype} of shape {value.shape}")
+        if rank:
+            yield from (0, 0, value.size, dtype.itemsize, value.pointer, *value.shape, *value.strides)
+        else:
+            yield np.ctypeslib.as_ctypes_type(dtype)(value.item())

@@ -9,9 +9,9 @@ GPU works on the other group.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import cycle
 from typing import Any
@@ -23,14 +23,17 @@ from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
 from ...programs import program_of
+from ...programs.observe import Observed, with_observed
 from ...programs.operations import Attend, Embed, Heads, Linear, Norm, Store, writes
 from ...programs.program import Program
 from ..batch import Batch
 from .bucket import BucketGroup, Shape, groups, stage
 from .device import Device
 from .kernels import copy, embedding, heads, norm, pooling
+from .observing import Observation, observed_weights
 from .products import KINDS, PLAIN, Products, Scores, choose_products
 from .rotation import Rotations
+from .shared_array import SharedArray
 from .support import FLOAT32, OPERAND, Step, check, layouts, steps_of
 from .weights import linear_key, upload_weights
 from .workspace import Slot, Workspace, WorkspaceRows
@@ -50,7 +53,8 @@ class CudaPlan:
                  choose: Callable[[Device, Program, str], Products] = choose_products):
         program = program_of(config)
         check(program)
-        self._steps = steps_of(program)
+        self._program, self._steps = program, steps_of(program)
+        self._score_weights = observed_weights(program, weights)
         self._device, self._max_tokens, self._bfloat16 = device, run.max_tokens, run.precision == "bfloat16"
         with device.turn:
             device.activate()
@@ -62,9 +66,8 @@ class CudaPlan:
                                         max((len(each.zeros) for each in self._weights.relatives.values()), default=0))
             self._embedded = self._layouts[writes(program.operations[0])[0]]
             attends = [operation for operation in program.operations if isinstance(operation, Attend)]
-            self._scores = {operation: self._scores_of(operation) for operation in attends}
             self._head_width = max((self._layouts[operation.q].padded for operation in attends), default=0)
-            self._kind = max((scores.kind for scores in self._scores.values()), key=KINDS.index, default=PLAIN)
+            self._kind = max((self._scores(operation).kind for operation in attends), key=KINDS.index, default=PLAIN)
             self._rotations = Rotations(device, program, run.max_tokens)
             self._result = self._workspace.result
             self._slots = [Slot(device, run.max_tokens, self._result.shape[1]) for _ in range(2)]
@@ -90,16 +93,17 @@ class CudaPlan:
                     slot.finish()
         return out
 
-    def forward_on_device(self, batch: Batch) -> Any:
-        """Return the token vectors as a `device.SharedArray`, which stays on the device; raises as `forward` does."""
+    def forward_on_device(self, batch: Batch) -> SharedArray:
+        """Return the token vectors, which stay on the device; raises as `forward` does."""
         with self._device.turn:
             self._device.activate()
-            out = self._device.allocate((batch.tokens, self._result.shape[1]), np.float32)
+            shape = batch.tokens, self._result.shape[1]
+            out = self._device.allocate(shape, np.float32)
             for _, group, _ in self._passes(batch):
                 self._device.copy(out[group.tokens], self._result[: group.count])
             wait_for_copies = self._device.mark()
             wait_for_copies()
-        return self._device.share(out)
+        return SharedArray(self._device, out.reshape(math.prod(shape)), shape)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
         """Return one vector for each sequence, float32 [B, len(modes)*D].
@@ -129,8 +133,27 @@ class CudaPlan:
                 out[members] = host.swapaxes(0, 1)
         return out.reshape(batch.sequences, len(modes) * D)
 
-    def _passes(self, batch: Batch, stop: Stop = NEVER) -> Iterator[tuple[Slot, BucketGroup, Shape]]:
-        """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next."""
+    def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
+        """See `interfaces.ObservingPlan`; such a pass is not recorded, and waits for each copy."""
+        out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
+        arrays = observed.arrays(batch.cu_seqlens, out.shape[1])
+        seen = Observation(self._device, self._layouts, self._score_weights, batch, arrays, stop)
+        steps = steps_of(with_observed(self._program, observed))
+        with self._device.turn:
+            try:
+                for slot, group, _ in self._passes(batch, stop, seen, steps):
+                    slot.fetch(self._result, out[group.tokens])
+            finally:
+                for slot in self._slots:
+                    slot.finish()
+        return [out, *arrays]
+
+    def _passes(self, batch: Batch, stop: Stop = NEVER, seen: Observation | None = None, steps: Sequence[Step] = ()
+                ) -> Iterator[tuple[Slot, BucketGroup, Shape]]:
+        """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next.
+
+        seen: what the pass fills; steps: those of the program that stores it.
+        """
         self._device.activate()
         if self._rotations.hold(int(batch.position_ids.max(initial=-1)) + 1):
             self._recordings.clear()        # they hold the addresses of the old tables
@@ -143,7 +166,11 @@ class CudaPlan:
                 rows = self._embedded.spread(batch.inputs_embeds[group.tokens], 1)
                 self._device.copy(self._workspace.embeds[: group.count], rows)
             try:
-                self._run(shape, stop)
+                if seen is None:
+                    self._run(shape, stop)
+                else:
+                    seen.group = group
+                    self._launch(shape, stop, steps, seen)
             finally:            # after a stop, too, copies that are queued still read the slot
                 slot.queued()
             yield slot, group, shape
@@ -151,11 +178,11 @@ class CudaPlan:
     def _tile_rows(self, longest: int) -> int:
         return self._products.tile_rows(longest, self._head_width, self._kind)
 
-    def _scores_of(self, operation: Attend) -> Scores:
+    def _scores(self, operation: Attend, terms: Any = None) -> Scores:
         bias, relative = operation.bias, operation.relative
         return Scores(operation.scale, operation.window, operation.softcap,
                       self._weights.biases[bias, operation.scale] if bias else None,
-                      self._weights.relatives[relative] if relative else None)
+                      self._weights.relatives[relative] if relative else None, terms)
 
     def _run(self, shape: Shape, stop: Stop) -> None:
         """Queue a pass, and record it if its shape is new."""
@@ -163,14 +190,14 @@ class CudaPlan:
             self._recordings.move_to_end(shape)
             self._recordings[shape]()
             return
-        self._recordings[shape] = self._device.record(lambda: self._launch(shape, stop))
+        self._recordings[shape] = self._device.record(lambda: self._launch(shape, stop, self._steps))
         if len(self._recordings) > RECORDINGS:
             self._recordings.popitem(last=False)
 
-    def _launch(self, shape: Shape, stop: Stop) -> None:
+    def _launch(self, shape: Shape, stop: Stop, steps: Sequence[Step], seen: Observation | None = None) -> None:
         """Queue all launches of a pass, in the order of the program's operations."""
         work = self._workspace.rows(shape)
-        for step in self._steps:
+        for step in steps:
             stop.check()
             match step.operation:
                 case Embed():
@@ -183,6 +210,10 @@ class CudaPlan:
                     self._heads(step.operation, work)
                 case Attend():
                     self._attend(step.operation, shape, work)
+                    if seen is not None and step.operation.observed:
+                        seen.attend(step.operation, work)
+                case Store() if seen is not None and step.operation.array:
+                    seen.store(step.operation, work)
                 case Store():
                     self._store(step.operation, shape, work)
 
@@ -231,9 +262,8 @@ class CudaPlan:
 
     def _attend(self, operation: Attend, shape: Shape, work: WorkspaceRows) -> None:
         qkv, out = work.arrays[OPERAND, operation.q], work.arrays[OPERAND, operation.out]
-        scores = replace(self._scores[operation], terms=work.terms)
-        self._products.attention(qkv, out, self._layouts[operation.q].parts, scores, work.cu_seqlens,
-                                 work.tiles, shape.tile_rows)
+        self._products.attention(qkv, out, self._layouts[operation.q].parts, self._scores(operation, work.terms),
+                                 work.cu_seqlens, work.tiles, shape.tile_rows)
 
     def _store(self, operation: Store, shape: Shape, work: WorkspaceRows) -> None:
         """Copy the token vectors to the result if zeros follow each of them."""

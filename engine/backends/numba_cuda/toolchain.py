@@ -1,80 +1,124 @@
-"""Import numba-cuda and work around its limitations; no other module imports it.
+"""Provide the names that kernels are written with, without a compiler: `cuda`, `types`, `ir`, kinds of functions.
 
-Modules in `numba_cuda` import `cuda`, `types`, `ir` and `intrinsic` from here. This module needs no GPU.
+A kernel is a Python function that looks up these names. `compiler.py` exchanges them for those of numba-cuda, the
+emulator of the tests for its own, and a process that launches stored kernels needs neither of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import CellType, FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ...base.errors import BackendUnavailable
-from ...base.install import install_command
-from .kernel import Arch, Kernel
+from ..global_names import global_names
 
-if not hasattr(np, "row_stack"):
-    np.row_stack = np.vstack   # numba-cuda 0.30 reads np.row_stack on import; NumPy 2.5 removed it
-
-try:
-    from llvmlite import ir
-    from numba import cuda, types
-    from numba.cuda.extending import intrinsic
-except ImportError as error:
-    raise BackendUnavailable(f"numba-cuda not found ({error}); {install_command('cuda')}") from error
-
-if getattr(cuda, "implementation", None) != "NVIDIA":
-    raise BackendUnavailable("numba's own CUDA target was found where NVIDIA's package numba-cuda was expected; "
-                             f"{install_command('cuda')}")
-
-DEFAULT_SHARED = 48 * 1024
-"""Bytes of dynamic shared memory that a kernel may use without setting an attribute."""
-
-__all__ = ["compile_for_device", "cuda", "device_function", "intrinsic", "ir", "lto_ir", "ptx", "types"]
-
-device_function = cuda.jit(device=True, inline="always")
-"""Decorator of a function that kernels call: Numba inlines its body before it infers types.
-
-(If the function were compiled separately, Numba would ask a device for its architecture.)
-"""
+__all__ = ["ArrayType", "DeviceFunction", "PtxFunction", "ScalarType", "TupleType", "cuda", "device_function", "ir",
+           "rebuilt", "types"]
 
 
-def ptx(kernel: Kernel, arch: Arch) -> str:
-    """Return the kernel's PTX for an architecture such as (8, 0) or (9, 0, "a"), without a device.
+class ScalarType:
+    """The type of a number, which kernels also call to convert a number; in Python it gives NumPy's."""
 
-    It is compiled without fast-math, because masked scores are infinite. The PTX says which operations are approximate.
-    """
-    return _compile(kernel, arch, "ptx")
+    def __init__(self, name: str):
+        self.name = name
+        self.numpy = np.dtype("bool" if name == "boolean" else name)
 
+    def __call__(self, value: Any) -> Any:
+        return self.numpy.type(value)
 
-def lto_ir(kernel: Kernel, arch: Arch) -> bytes:
-    """Return the LTO IR that numba-cuda passes to nvJitLink to compile the kernel for a device of that architecture."""
-    return _compile(kernel, arch, "ltoir")
+    def __getitem__(self, dimensions: Any) -> ArrayType:
+        """Return the type of a C-contiguous array: `kind[::1]` of one dimension, `kind[:, ::1]` of two."""
+        places = dimensions if isinstance(dimensions, tuple) else (dimensions,)
+        if places != (slice(None),) * (len(places) - 1) + (slice(None, None, 1),):
+            raise ValueError(f"kernels take arrays without gaps, {self.name}[::1] or {self.name}[:, ::1]; got {places}")
+        return ArrayType(self, len(places))
 
-
-def _compile(kernel: Kernel, arch: Arch, output: str) -> Any:
-    code, _ = cuda.compile(kernel.body, kernel.signature, device=False, abi="numba", cc=arch, output=output,
-                           launch_bounds=launch_bounds(kernel))
-    return code
-
-
-def launch_bounds(kernel: Kernel) -> tuple[int, int]:
-    """Return (threads per block, blocks per multiprocessor), from which ptxas allocates registers."""
-    return kernel.threads, kernel.blocks_per_sm
+    def __repr__(self) -> str:
+        return self.name
 
 
-def compile_for_device(kernel: Kernel) -> Any:
-    """Compile a kernel for the current device, and allow it the shared memory that it needs.
+@dataclass(frozen=True)
+class ArrayType:
+    """The type of an array without gaps, as an argument of a kernel."""
 
-    Returns numba-cuda's dispatcher. numba-cuda itself cannot request more than 48 KB
-    (https://github.com/NVIDIA/numba-cuda/issues/94).
-    """
-    compiled = cuda.jit(kernel.signature, launch_bounds=launch_bounds(kernel))(kernel.body)
-    if kernel.shared > DEFAULT_SHARED:
-        from cuda.bindings.driver import CUfunction_attribute
-        from numba.cuda.cudadrv.driver import driver
+    dtype: ScalarType
+    ndim: int
 
-        function = compiled.overloads[kernel.signature]._codelibrary.get_cufunc()
-        largest = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        driver.cuKernelSetAttribute(largest, kernel.shared, function.handle, cuda.get_current_device().id)
-    return compiled
+    def __repr__(self) -> str:
+        return f"{self.dtype}[{':, ' * (self.ndim - 1)}::1]"
+
+
+@dataclass(frozen=True)
+class TupleType:
+    """The type of several results of one type."""
+
+    kind: ScalarType
+    count: int
+
+
+types: Any = SimpleNamespace(
+    **{name: ScalarType(name) for name in ("boolean", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+                                           "uint64", "float32", "float64")},
+    Array="any array", UniTuple=TupleType, void="nothing")
+"""The types of kernels, by Numba's names; `Array` stands for any array, and `void` for no result."""
+
+
+class _Cuda:
+    """Stands for `numba.cuda` in the source of kernels, where it is looked up in compiled or emulated code only."""
+
+    def __repr__(self) -> str:
+        return "the cuda of kernels, which only compiled and emulated code has"
+
+
+class _Module:
+    """A module that is imported when it is first used."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+cuda: Any = _Cuda()
+ir: Any = _Module("llvmlite.ir")
+"""LLVM's code, which only the compiler writes."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceFunction:
+    """A function that kernels call, compiled as a part of them."""
+
+    py_func: Callable[..., Any]
+
+
+device_function: Any = DeviceFunction
+"""Decorator of a function that kernels call."""
+
+
+@dataclass(frozen=True, eq=False)
+class PtxFunction:
+    """A function that kernels call, whose code we write ourselves."""
+
+    result: Any
+    arguments: Sequence[Any]
+    """Types; `types.Array` accepts any array."""
+    generate: Callable[..., Any]
+    """Emits LLVM code, as a code generator of Numba's: (context, builder, signature, values)."""
+    in_python: Callable[..., Any]
+    """What the emulator runs."""
+
+
+def rebuilt(function: Callable[..., Any], exchange: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the function with every global name and every closure variable that it looks up exchanged."""
+    names = {name: exchange(function.__globals__[name]) for name in global_names(function.__code__)
+             if name in function.__globals__}
+    cells = tuple(CellType(exchange(cell.cell_contents)) for cell in function.__closure__ or ())
+    made = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__,
+                        function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made

@@ -28,6 +28,7 @@ class ReferenceBackend:
     """
 
     name = "reference"
+    batch_invariant = False     # the rows of NumPy's products have other bits in other batches
 
     def __init__(self, dtype: type[np.floating] = np.float32):
         self.dtype = dtype

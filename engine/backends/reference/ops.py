@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,9 @@ _quiet = partial(np.errstate, invalid="ignore", over="ignore")
 
 class ReferenceOps:
     """The operations of `engine.backends.ops_interface.Ops`, in the dtype of their inputs, float32 or float64."""
+
+    def keep(self, arrays: Iterable[np.ndarray]) -> None:
+        """Do nothing: arrays are read where they are."""
 
     def attention(self, call: AttentionCall) -> np.ndarray:
         with _quiet():

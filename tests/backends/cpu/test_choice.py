@@ -90,21 +90,20 @@ def close(decoder, rows):
 def certain_draws(x, want):
     """Return the ids that the numbers of a want draw from logits x, or -2 where a number is too near to a border."""
     s, draw, found = changed(x, want.changes).astype(np.float64), want.draw, []
+    near = {replace(draw, top_p=draw.top_p if draw.top_p in (0, 1) else draw.top_p + part,
+                    min_p=draw.min_p * (1 + part)) for part in (-ROUNDING, 0, ROUNDING)}
     for moved in (-ROUNDING, 0, ROUNDING):
         numbers = np.clip(np.array(want.numbers) + moved, 0, 1 - 1e-15)
-        for part in (-ROUNDING, 0, ROUNDING):
-            own = replace(draw, top_p=draw.top_p if draw.top_p in (0, 1) else draw.top_p + part,
-                          min_p=draw.min_p * (1 + part))
-            found.append(drawn_of(s, own, numbers))
+        found += [drawn_of(s, own, numbers) for own in near]
     return np.where((np.array(found) == found[0]).all(axis=0), found[0], -2)
 
 
 def check(decoder, rows):
     """Check the scores of a step against the logits of its rows; return how many draws were compared."""
-    scores = decoder.step(rows)
+    whole_rows = [replace(row, wants=ALL) for row in rows]
+    each, all_each = (decoder.step(some).split([[row] for row in some]) for some in (rows, whole_rows))
     compared = 0
-    for row, found in zip(rows, scores.split([[row] for row in rows]), strict=True):
-        all_scores = decoder.step([replace(row, wants=ALL)])
+    for row, found, all_scores in zip(rows, each, all_each, strict=True):
         whole = all_scores.logits
         assert found.finite == all_scores.finite
         if row.wants_logits:

@@ -137,7 +137,7 @@ def test_every_option_is_drawn():
     """Each field of a config, of its kinds of attention and of its relative positions has several values."""
     drawn: dict[type, list[object]] = {ModelConfig: [], AttentionKind: [], RelativePositions: []}
 
-    @settings(max_examples=400, deadline=None, database=None, derandomize=True,
+    @settings(max_examples=200, deadline=None, database=None, derandomize=True,
               suppress_health_check=list(HealthCheck))
     @given(config=configs())
     def draw(config):

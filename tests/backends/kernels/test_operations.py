@@ -6,6 +6,7 @@ from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.cpu.native_ops import NativeOps
 from engine.backends.cython_cpu import BACKEND
 from engine.backends.reference.formulas import gelu
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from .tools import assert_as_good, linear_in_order
 
@@ -166,6 +167,21 @@ def test_rows_of_linear_do_not_depend_on_their_neighbours(kernels):
         together = NativeOps(kernels, 4).linear(x, weight, bias, "gelu_tanh", None)
         for M in (1, 2, 64, 65, 299):
             assert np.array_equal(NativeOps(kernels, 3).linear(x[:M], weight, bias, "gelu_tanh", None), together[:M])
+
+
+def test_linear_in_bfloat16(kernels):
+    """Weights, and rows where a CPU has such products, are in bfloat16; rows do not depend on one another."""
+    rounds = kernels.product("bfloat16").operand_bytes == 2
+    for N, K in ((1, 1), (45, 37), (kernels.NR, 20), (3 * kernels.NR + 1, 70), (48, 1300)):
+        x, weight, bias, residual = floats(0, 130, K), floats(1, N, K), floats(2, N), floats(3, 130, N)
+        bits = to_bfloat16(weight)
+        together = NativeOps(kernels, 4).linear(x, bits, bias, "gelu", residual)
+        rows = from_bfloat16(to_bfloat16(x)) if rounds else x
+        exact = rows.astype(np.float64) @ from_bfloat16(bits).T.astype(np.float64) + bias
+        assert np.abs(together - gelu(exact) - residual).max() < 2e-6 * K + 1e-5
+        for M in (1, 2, 63, 64, 65, 129):
+            alone = NativeOps(kernels, 3).linear(x[:M], bits, bias, "gelu", residual[:M])
+            assert np.array_equal(alone, together[:M])
 
 
 def test_the_backend_offers_them():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.backends import code_cache
+
 WITHOUT = "needs numba: pip install '.[numba]'"
 CFunc = pytest.importorskip("numba.core.ccallback", reason=WITHOUT).CFunc
 cache, compiling, cached_attention = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
@@ -33,7 +35,7 @@ print("compiled" if compiled else "loaded")
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("ENGINE_CACHE_DIR", str(tmp_path / "cache"))
-    cache._warn_once.cache_clear()
+    code_cache.warn_once.cache_clear()
     return tmp_path / "cache"
 
 
@@ -122,17 +124,17 @@ def test_a_full_disk_leaves_nothing_behind(root, monkeypatch):
     def refuse(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.os, "replace", refuse)
+    monkeypatch.setattr(code_cache.os, "replace", refuse)
     with pytest.warns(UserWarning, match="No space left on device"):
         build()
     assert not [path for path in root.rglob("*") if path.is_file()]
 
 
 def test_where_it_is(monkeypatch):
-    assert cache.cache_root() == Path(os.environ["ENGINE_CACHE_DIR"])
+    assert code_cache.cache_root("numba") == Path(os.environ["ENGINE_CACHE_DIR"])
     monkeypatch.delenv("ENGINE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert cache.cache_root() == Path("/somewhere/encoder-engine/numba")
+    assert code_cache.cache_root("numba") == Path("/somewhere/encoder-engine/numba")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
-    assert cache.cache_root() == Path("/home/me/.cache/encoder-engine/numba")
+    assert code_cache.cache_root("numba") == Path("/home/me/.cache/encoder-engine/numba")

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.numba_cpu.compiler.score_mod import LARGEST_CONSTANT, _compiled, compile_score_mod
+from engine.backends.numba_cpu.compiler.score_mod import _compiled, compile_score_mod
+from engine.backends.score_functions import LARGEST_CONSTANT
 from engine.base.errors import BackendUnavailable, InputError, UnsupportedError
 from engine.ops import attention
 

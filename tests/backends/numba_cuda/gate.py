@@ -7,9 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from cuda.core import Linker, LinkerOptions, ObjectCode
-
-from engine.backends.numba_cuda.toolchain import lto_ir, ptx
+from engine.backends.numba_cuda import compiler
+from engine.backends.numba_cuda.kernel import arch_name
 
 
 @dataclass(frozen=True)
@@ -33,31 +32,26 @@ def tool(name: str) -> str | None:
         import nvidia
     except ImportError:
         return shutil.which(name)
-    found = [path for place in nvidia.__path__ for path in Path(place).glob(f"cu*/bin/{name}")]
+    found = [path for place in nvidia.__path__ for path in Path(place).glob(f"cu*/bin/{name}")]     # cu13, cuda_nvcc
     return str(found[0]) if found else shutil.which(name)
 
 
 def assembled(kernel, arch, folder: Path) -> Report:
     """Assemble the kernel's PTX with ptxas, for (major, minor) or (major, minor, letter)."""
     source, binary = folder / "kernel.ptx", folder / "kernel.cubin"
-    source.write_text(ptx(kernel, arch), encoding="utf-8")
-    command = [tool("ptxas"), "-v", f"-arch={_name(arch)}", source, "-o", binary]
+    source.write_bytes(compiler.ptx(kernel, arch).content)
+    command = [tool("ptxas"), "-v", f"-arch={arch_name(arch)}", source, "-o", binary]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return _report(done.stderr, binary)
 
 
 def linked(kernel, arch, folder: Path) -> Report:
-    """Link the kernel with nvJitLink, as numba-cuda does on a device."""
-    options = LinkerOptions(arch=_name(arch), link_time_optimization=True, ptxas_options=["-v"])
-    linker = Linker(ObjectCode.from_ltoir(lto_ir(kernel, arch)), options=options)
+    """Link the kernel with nvJitLink, as its cubins are made."""
+    code, log = compiler.linked(kernel, arch, "-v")
     binary = folder / "kernel.cubin"
-    binary.write_bytes(linker.link("cubin").code)
-    return _report(f"{linker.get_info_log()}\n{linker.get_error_log()}", binary)
-
-
-def _name(arch) -> str:
-    return "sm_" + "".join(map(str, arch))
+    binary.write_bytes(code.content)
+    return _report(log, binary)
 
 
 def _report(log: str, binary: Path) -> Report:

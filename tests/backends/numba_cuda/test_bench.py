@@ -22,6 +22,8 @@ def small(group, *names):
     *small("rows", "layer_norm", "rms_norm", "embedding", "heads, joint norm", "pooling mean"),
     *small("model", "model bfloat16"),
     *small("wgmma linear", "linear 64x64 residual", "linear 64x64 gate"),
+    *small("mma bits", "bits of linear 32x32 residual", "bits of linear 32x32 bias exchanged"),
+    *small("wgmma bits", "bits of linear 64x64 residual exchanged"),
 ], ids=lambda check: check.name)
 def test_the_kernels_hold(check):
     row = check.row(EmulatedDevice((9, 0)))

@@ -8,10 +8,15 @@ import pytest
 
 from engine.backends.numba_cuda import kernels
 from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS
+from engine.backends.numba_cuda.toolchain import device_function, types
 
 from .gate import assembled, linked, tool
 
 pytestmark = pytest.mark.skipif(tool("ptxas") is None, reason="needs ptxas: make test-cuda")
+
+
+def shifted(score, b, h, q_index, kv_index, shifts):
+    return score + shifts[h] * abs(q_index - kv_index)
 
 
 VARIANTS = {
@@ -39,7 +44,14 @@ VARIANTS = {
                                 *(k.linear_kernel("gelu", tile=tile, gate=True)
                                   for tile in (k.LARGE, k.ALTERNATE, k.SMALL))],
     "norm": lambda k: [k.norm_kernel(kind, threads) for kind in ("layer", "rms") for threads in k.THREADS],
+    "operations": lambda k: [k.unpadded_norm_kernel(), k.unpadded_norm_kernel(rms=True, biased=False),
+                             k.softmax_kernel(), k.activation_kernel("gelu", gated=True),
+                             k.rotation_kernel(interleaved=True), k.rotation_kernel(interleaved=False),
+                             k.column_maxima_kernel(), k.gather_kernel("float32"), k.gather_kernel("uint8"),
+                             k.widen_kernel(), k.round_kernel()],
     "pooling": lambda k: [k.pooling_kernel(mode) for mode in ("cls", "max", "weightedmean")],
+    "strided_attention": lambda k: [k.strided_attention_kernel(2), k.strided_attention_kernel(16),
+                                    k.strided_attention_kernel(4, device_function(shifted), (types.float32[::1],))],
 }
 """The variants of each module of kernels that are compiled: all of them, or the largest and the most unusual ones."""
 

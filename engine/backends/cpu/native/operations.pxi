@@ -167,12 +167,14 @@ cdef struct ArrayProduct:
     const KernelTable* table
     const ProductRow* product
     Linear y
-    float* panels
-    Py_ssize_t depth            # K, padded as in the panels
+    char* panels
+    Py_ssize_t column_bytes     # of the panels, with the padding of their depth
+    bint depth_is_padded
     float* operands             # memory of each thread for the operands of a block of rows, if the product converts
     Py_ssize_t operands_floats  # of one thread
     Py_ssize_t operands_stride
-    const float* weight         # [N,K]
+    const char* weight          # [N,K], in the precision's own type
+    Py_ssize_t weight_bytes     # of a row
     Py_ssize_t N                # columns before padding
     const float* x
     Py_ssize_t x_stride
@@ -191,10 +193,10 @@ cdef void pack_panels(const ArrayProduct* p, Py_ssize_t panel, Py_ssize_t last) 
     # Pack panels [panel, last), zeroed first where they are padded: in depth all, in columns the last one alone.
     cdef Py_ssize_t column = panel * p.table.NR, end = min(p.y.N, last * p.table.NR), begin
     if column < end:
-        if end > p.N or p.depth > p.y.K:
-            begin = column if p.depth > p.y.K else (last - 1) * p.table.NR
-            memset(p.panels + begin * p.depth, 0, (end - begin) * p.depth * sizeof(float))
-        p.product.pack(&p.y, p.panels, NULL, column, p.weight + column * p.y.K, min(end, p.N) - column)
+        if end > p.N or p.depth_is_padded:
+            begin = column if p.depth_is_padded else (last - 1) * p.table.NR
+            memset(p.panels + begin * p.column_bytes, 0, (end - begin) * p.column_bytes)
+        p.product.pack(&p.y, p.panels, NULL, column, p.weight + column * p.weight_bytes, min(end, p.N) - column)
 
 
 cdef void multiply_rows(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ssize_t last, Py_ssize_t panel,
@@ -240,23 +242,26 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
     end_work(p.product)
 
 
-def linear(Product product, const float[:, :] x, const float[:, ::1] weight, const float[::1] bias, int activation,
-           const float[:, ::1] residual, float[:, ::1] out, float[::1] panels, float[:, ::1] operands=None,
-           int threads=1):
-    """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P] + residual [M,P], if any), by a product of float32.
+def linear(Product product, const float[:, :] x, const unsigned char[:, ::1] weight, const float[::1] bias,
+           int activation, const float[:, ::1] residual, float[:, ::1] out, float[::1] panels,
+           float[:, ::1] operands=None, int threads=1):
+    """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P] + residual [M,P], if any), by a float product.
 
-    P is N padded to a multiple of VL. panels: memory to pack the weights into. operands [threads, n]: memory for the
-    operands of a block of rows, if the product converts.
+    weight: its rows as bytes, of float32 or bfloat16 as the product multiplies. P is N padded to a multiple of VL.
+    panels: memory to pack the weights into. operands [threads, n]: memory for the operands of a block of rows, if the
+    product converts.
     """
     cdef ArrayProduct p
     memset(&p, 0, sizeof(p))
-    p.table, p.panels, p.weight, p.N = product.kernels.table, &panels[0], &weight[0, 0], weight.shape[0]
-    p.product = product.row
-    p.depth = (weight.shape[1] + p.product.depth_step - 1) // p.product.depth_step * p.product.depth_step
+    p.table, p.panels, p.product = product.kernels.table, <char*>&panels[0], product.row
+    p.weight, p.weight_bytes, p.N = <const char*>&weight[0, 0], weight.shape[1], weight.shape[0]
+    p.y.K = x.shape[1]
+    p.column_bytes, p.depth_is_padded = product.packed_bytes(1, p.y.K), p.y.K % p.product.depth_step != 0
     if operands is not None:
         p.operands, p.operands_floats = &operands[0, 0], operands.shape[1]
-        p.operands_stride = operands_stride(p.product, weight.shape[1])
-    p.y.panels, p.y.bias, p.y.N, p.y.K, p.y.activation = p.panels, &bias[0], bias.shape[0], weight.shape[1], activation
+        p.operands_stride = operands_stride(p.product, p.y.K)
+    p.y.storage = <int>STORAGE[product.precision]
+    p.y.panels, p.y.bias, p.y.N, p.y.activation = p.panels, &bias[0], bias.shape[0], activation
     p.x, p.x_stride, p.M = &x[0, 0], x.strides[0] // 4, x.shape[0]
     p.residual = &residual[0, 0] if residual is not None else NULL
     p.out.data, p.out.stride, p.out.width = &out[0, 0], p.y.N, p.y.N

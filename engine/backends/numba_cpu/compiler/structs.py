@@ -55,7 +55,7 @@ _FIELDS = {"float*": "Floats", "unsigned char*": "Bytes", "int*": "Ints", "unsig
 
 
 def _type_of(member: Member) -> types.Type:
-    """Return the Numba type of a field; functions are addresses, as `Code`."""
+    """Return the Numba type of a field; a function is its address, of type `Code`."""
     if member.arguments is not None or member.type in FUNCTIONS:
         return NUMBA_TYPES["Code"]
     pointed = member.type.removesuffix("*")

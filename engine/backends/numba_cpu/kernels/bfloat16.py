@@ -13,7 +13,7 @@ multiply_widened = product(step=2, tile=widened_tile)
 
 def linear_widened(y: Linear, a: Floats, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                    panel: Size, last: Size) -> None:
-    """Compute as `linear` does, with bfloat16 weights, which are widened; the rows of `a` are floats."""
+    """Compute panels [panel, last) of a linear map of M rows of floats; bfloat16 weights are widened to float32."""
     multiply_widened(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
 
 

@@ -41,7 +41,11 @@ def cached_attention_scratch(d: Size, e: Size) -> Size:
 
 
 def cached_attention(call: CachedAttention, scratch: Floats) -> None:
-    """Compute out, or the sums of one range."""
+    """Compute out = softmax(q K^T scale) V of each query over its keys; with `call.sums`, the sums of one range alone.
+
+    The sums of a query are O [E], its maximum m and l, of the weights w = e^(score - m) of its keys:
+    O = sum of w v, l = sum of w, and out = O / l.
+    """
     E, count = padded(call.e), call.T * call.heads
     for first in range(0, count, QUERIES):
         u = cut_range(call, first, min(count - first, QUERIES), scratch)

@@ -55,7 +55,7 @@ def v_float16(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
 
 @inline
 def add_row_of_blocks(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
-    """Add or write a row as `add_row_as` does, from blocks Q8_0, whose numbers are scale * code."""
+    """Add a row times the table's factor to out [D], or write it if it is the first; blocks of Q8_0: scale * code."""
     block_bytes = SCALE_BYTES + BLOCK
     blocks = as_integers8(table.rows) + row * ((D + BLOCK - 1) // BLOCK) * block_bytes
     for i in range(0, D, VL):

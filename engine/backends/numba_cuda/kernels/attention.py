@@ -20,6 +20,7 @@ has run them yet.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -283,3 +284,11 @@ def _store(m_tiles: int, d: int) -> Any:
                                      pack_bf16(sums[m, j, 2 * h] * scale, sums[m, j, 2 * h + 1] * scale))
 
     return store
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every head width and tile, and with 64 rows those of changed scores."""
+    yield from (attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128)
+                if rows == 64 or d <= WIDEST_OF_128_ROWS)
+    changes = "capped", "biased", "relative"
+    yield from (attention_kernel(d, 64, **{change: True}) for d in WIDTHS for change in changes)

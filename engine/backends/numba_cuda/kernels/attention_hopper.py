@@ -20,6 +20,7 @@ zeros, because NaN among them would spoil the result.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -420,3 +421,9 @@ def _store(d: int) -> Any:
                 writer(_write_quad(16 * j, 8 * h), next_target if h else target, left, *values)
 
     return straight(body, Registers(d // 2), Registers(2), i64, i64, i32, u32, u32)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every head width and tile."""
+    yield from (attention_kernel(d, rows, **options) for d in WIDTHS for rows in (64, 128)
+                for options in ({}, {"capped": True}, {"biased": True}))

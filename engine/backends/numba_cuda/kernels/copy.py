@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..kernel import Kernel
@@ -32,3 +33,8 @@ def copy_kernel(bfloat16: bool) -> Kernel:
 def copy_grid(rows: int, columns: int) -> tuple[int]:
     """Return the grid for an `out` of this shape."""
     return (-(-rows * columns // THREADS),)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernel of each precision."""
+    yield from map(copy_kernel, (True, False))

@@ -7,6 +7,7 @@ row.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from ..kernel import Kernel
 from ..ptx.copy import address
 from ..toolchain import cuda, types
-from .norm import BLOCK, QUADS, add_quad, finish_function, norm_function
+from .norm import BLOCK, KINDS, QUADS, THREADS, add_quad, finish_function, norm_function
 
 WORDS, POSITIONS, TOKEN_TYPES = 1, 2, 4
 """Bits of the argument `parts`."""
@@ -61,3 +62,8 @@ def embedding_kernel(norm: str | None, threads: int) -> Kernel:
     signature = (*[i32[::1]] * 3, *[f32_rows] * 3, types.float32, i32, f32, f32, types.float32, i32, i32, f32_rows,
                  types.uint16[:, ::1])
     return Kernel(f"embedding {norm or 'no'} norm, {threads} threads", embed, signature, threads=block, registers=96)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every norm and number of threads."""
+    yield from (embedding_kernel(norm, threads) for norm in KINDS for threads in THREADS)

@@ -10,7 +10,7 @@ Activations have the formulas of `backends/reference/formulas.py`, with libdevic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -186,3 +186,11 @@ def attention_kernel(d: int, *, capped: bool = False, biased: bool = False, rela
 def attention_grid(tiles: int, H: int) -> tuple[int, int]:
     """Return the grid for a number of work list entries and H heads."""
     return (tiles, H)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the linear maps with every epilogue, and attention of heads of up to 256 columns with every change."""
+    yield from (linear_kernel(activation, gate=gate) for activation in ACTIVATIONS for gate in (False, True))
+    yield from (linear_kernel(activation, residual=True) for activation in ACTIVATIONS)
+    yield from (attention_kernel(d, **options) for d in range(32, 257, 32)
+                for options in ({}, {"capped": True}, {"biased": True}, {"relative": True}))

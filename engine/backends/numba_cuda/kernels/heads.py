@@ -8,6 +8,7 @@ and Sennrich (2019), equation 4. Rotation: a pair (a, b) of columns becomes (a c
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -98,3 +99,8 @@ def heads_kernel(norm: str | None, bfloat16: bool) -> Kernel:
     signature = (matrix, i32, i32, i32, f32_rows, f32, f32_rows, f32_rows, i32, i32, i32[::1])
     return Kernel(f"heads, {norm or 'no'} norm{'' if bfloat16 else ' float32'}", norm_and_rotate, signature,
                   threads=THREADS, registers=128, blocks_per_sm=4)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every norm and precision."""
+    yield from (heads_kernel(norm, bfloat16) for norm in NORMS for bfloat16 in (True, False))

@@ -17,12 +17,13 @@ so that a token's result does not depend on its batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..kernel import Kernel
 from ..ptx.copy import address, copy_async, copy_commit, copy_wait, shared_base
-from ..ptx.epilogue import epilogue, epilogue_name
+from ..ptx.epilogue import epilogue, epilogue_name, epilogues
 from ..ptx.mma import swizzle, warp_product
 from ..toolchain import cuda, device_function, types
 
@@ -159,3 +160,8 @@ def _fetch(tile: Tile) -> Any:
             copy_async(types.uint32(to + w_begin + i * lines * LINE), w_from + i * lines * K * 2, size)
 
     return fetch
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every epilogue and tile."""
+    yield from (linear_kernel(tile=tile, **options) for tile in (LARGE, SMALL) for options in epilogues())

@@ -17,6 +17,7 @@ LARGE reads least. ALTERNATE hides its epilogue. On an H200, with 16,384 rows, A
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from ..kernel import Kernel
 from ..ptx.copy import address, shared_base
-from ..ptx.epilogue import PERMUTED, epilogue, epilogue_name
+from ..ptx.epilogue import PERMUTED, epilogue, epilogue_name, epilogues
 from ..ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
@@ -222,3 +223,8 @@ def _consumer(tile: HopperTile) -> Any:
             barrier_arrive(empty + 8 * previous)
 
     return consume
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every epilogue and tile."""
+    yield from (linear_kernel(tile=tile, **options) for tile in (LARGE, ALTERNATE, SMALL) for options in epilogues())

@@ -10,6 +10,7 @@ and so do weights and biases, so that results do, too.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -179,3 +180,8 @@ def norm_kernel(kind: str, threads: int) -> Kernel:
     i32, f32, f32_rows = types.int32, types.float32[::1], types.float32[:, ::1]
     signature = (f32_rows, f32, f32, types.float32, i32, f32_rows, i32, i32, f32_rows, types.uint16[:, ::1])
     return Kernel(f"{kind}_norm {threads} threads", norm_rows, signature, threads=block, registers=96)
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernels of every norm and number of threads."""
+    yield from (norm_kernel(kind, threads) for kind in KINDS if kind is not None for threads in THREADS)

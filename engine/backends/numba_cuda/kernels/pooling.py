@@ -8,6 +8,7 @@ every token is read once.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -73,3 +74,8 @@ def pooling_kernel(mode: str) -> Kernel:
 def pooling_grid(sequences: int, D: int) -> tuple[int, int]:
     """Return the grid for a number of sequences of width D."""
     return (sequences, -(-D // THREADS))
+
+
+def variants() -> Iterator[Kernel]:
+    """Yield the kernel of every mode."""
+    yield from map(pooling_kernel, MODES)

@@ -11,6 +11,7 @@ bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,14 @@ def interleave(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
 def epilogue_name(activation: str, residual: bool, gate: bool, wide: bool) -> str:
     """Return the part of a kernel's name that describes its epilogue."""
     return "residual" if residual else f"{activation}{' gate' * gate}{' float32' * wide}"
+
+
+def epilogues() -> Iterator[dict[str, Any]]:
+    """Yield the options of every epilogue that a linear map may ask for."""
+    for activation in ACTIVATIONS:
+        yield from ({"activation": activation, "gate": gate, "wide": wide}
+                    for gate, wide in ((False, False), (True, False), (False, True)))
+    yield {"residual": True}
 
 
 _BATCH = 4  # number of quads of a row whose residuals are loaded before the first one is used

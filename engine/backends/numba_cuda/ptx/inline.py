@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from inspect import Parameter, Signature
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..toolchain import intrinsic, ir, types
+from ..toolchain import PtxFunction, ir, types
 from .emulated import WARP, current
 
 u16, i32, u32, i64, f32 = types.uint16, types.int32, types.uint32, types.int64, types.float32
 
 _LETTERS = {u16: "h", i32: "r", u32: "r", i64: "l", f32: "f"}
-_LLVM = {u16: ir.IntType(16), i32: ir.IntType(32), u32: ir.IntType(32), i64: ir.IntType(64), f32: ir.FloatType()}
 _NUMPY = {u16: np.uint16, i32: np.int32, u32: np.uint32, i64: np.int64, f32: np.float32}
+
+
+@cache
+def _llvm(kind: Any) -> Any:
+    """Return LLVM's type for a type."""
+    return ir.FloatType() if kind is f32 else ir.IntType(kind.numpy.itemsize * 8)
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,10 @@ class Statement:
 
     def emit(self, builder: ir.IRBuilder, values: Sequence[Any]) -> list[Any]:
         """Append the statement to a function under construction and return its outputs."""
-        outputs = [_LLVM[kind] for kind in self.outputs]
+        outputs = [_llvm(kind) for kind in self.outputs]
         result = ir.VoidType() if not outputs else outputs[0] if len(outputs) == 1 else ir.LiteralStructType(outputs)
         constraints = [f"={_LETTERS[kind]}" for kind in self.outputs] + [_LETTERS[kind] for kind in self.inputs]
-        asm = ir.InlineAsm(ir.FunctionType(result, [_LLVM[kind] for kind in self.inputs]), self.text,
+        asm = ir.InlineAsm(ir.FunctionType(result, [_llvm(kind) for kind in self.inputs]), self.text,
                            ",".join(constraints + ["~{memory}"] * self.memory), side_effect=self.memory)
         value = builder.call(asm, values, attrs=("convergent",))  # all lanes of a warp must reach it together
         return [value] if len(outputs) == 1 else [builder.extract_value(value, i) for i in range(len(outputs))]
@@ -84,7 +89,7 @@ class _Compiler:
         return statement.emit(self.builder, values)
 
     def constant(self, kind: Any, value: float) -> Any:
-        return ir.Constant(_LLVM[kind], value)
+        return ir.Constant(_llvm(kind), value)
 
     def add(self, value: Any, other: Any) -> Any:
         return self.builder.add(value, self._value(other))
@@ -93,7 +98,7 @@ class _Compiler:
         return self.builder.xor(value, self._value(other))
 
     def _value(self, number: Any) -> Any:
-        return ir.Constant(_LLVM[u32], number) if isinstance(number, int) else number
+        return ir.Constant(_llvm(u32), number) if isinstance(number, int) else number
 
 
 class _Emulator:
@@ -122,7 +127,7 @@ def function(statement: Statement, alone: bool = False) -> Any:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         outputs = statement.emit(builder, values)
         if tuple_type:
-            return context.make_tuple(builder, tuple_type, outputs)
+            return context.make_tuple(builder, signature.return_type, outputs)
         return outputs[0] if outputs else context.get_dummy_value()
 
     def python(*values: Any) -> Any:
@@ -185,15 +190,4 @@ def make(result: Any, arguments: Sequence[Any], generate: Callable[..., Any], py
 
     An argument of type `types.Array` accepts any array.
     """
-
-    def resolve(context: Any, *given: Any) -> Any:
-        return result(*(actual if kind is types.Array else kind
-                        for kind, actual in zip(arguments, given, strict=True))), generate
-
-    # Numba takes the number of arguments from the signature.
-    names = ["context", *(f"a{i}" for i in range(len(arguments)))]
-    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    resolve.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    made = intrinsic(resolve)
-    made.in_python = python
-    return made
+    return PtxFunction(result, arguments, generate, python)

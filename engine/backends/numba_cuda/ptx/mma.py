@@ -17,7 +17,6 @@ import numpy as np
 from ..toolchain import device_function
 from .emulated import current
 from .inline import PtxWriter, Registers, Statement, f32, function, straight, u32
-from .tensor_cores import add_products
 from .warp import bf16_of_bits
 
 _G, _T = np.arange(32) // 4, np.arange(32) % 4
@@ -25,6 +24,8 @@ _G, _T = np.arange(32) // 4, np.arange(32) % 4
 
 # What the emulator runs for the three instructions, on the arrays [32] of a warp.
 def _mma(*registers: np.ndarray) -> tuple[np.ndarray, ...]:
+    from .tensor_cores import add_products  # Numba compiles it, which a process without an emulator does without
+
     a, b, sums = np.empty((16, 16), np.float32), np.empty((8, 16), np.float32), np.empty((16, 8), np.float32)
     for i in range(4):
         _split(a, _G + 8 * (i % 2), 2 * _T + 8 * (i // 2), registers[i])

@@ -1,9 +1,4 @@
-"""The one table of the names that other libraries and programs have: what means the same here, or what to do instead.
-
-The libraries are transformers, llama-cpp-python, CTranslate2, faster-whisper, openai-whisper, fastembed,
-sentence-transformers, FlagEmbedding, torch and the API of OpenAI; the programs are llama.cpp, whisper.cpp, vLLM,
-text-embeddings-inference and those of these libraries. Calls, attributes, the command line and the tables of
-docs/coming-from.md are answered from it.
+"""What becomes of the arguments that functions of other libraries have.
 
 A row is `same(ours, (their value, ours) ...)`, or `instead(what to do, values that change nothing ...)`; `nothing` says
 in front of the advice that the engine has nothing like it.
@@ -14,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .other_names import OtherName, each, instead, nothing, same
+from ..other_names import OtherName, each, instead, nothing, same
 
 LACKS = "there is nothing like it; leave it out"
 CHAT = "chat(messages) of a Generator answers them, and apply_chat_template(messages) returns the prompt"
 """What to do with the messages of a chat."""
 _BATCHES = "the engine makes the batches; max_rows and max_batch_tokens of load bound them"
-_AS_ARGUMENTS = "give the settings as arguments of the call"
+AS_ARGUMENTS = "give the settings as arguments of the call"
 _PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"
 _FOLDER = "the settings are in the model's folder; change them there"
 _LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on tokens, and truncation=False makes it "
           "an error that a text is too long")
-_CPU = "the engine runs on CPUs, or on a GPU with backend=\"cuda\" of load alone, which is experimental; leave it out"
-_THREADS = "threads= of load says how many CPUs work"
+CPU = "the engine runs on CPUs, or on a GPU with backend=\"cuda\" of load alone, which is experimental; leave it out"
+THREADS = "threads= of load says how many CPUs work"
 _ALL_CPUS = "one engine uses all CPUs that the process may use"
 _OBJECTS = "any number of Python threads may call one object"
 AT_CALL = "give it to the call, and not to load"
@@ -60,12 +55,12 @@ LOAD: Mapping[str, OtherName] = each({
     "load_in_4bit": same("precision", (True, "int4"), (False, None)),
     "quantization_config": instead('precision="int8" or "int4" quantizes the weights'),
     # The device.
-    "device device_map": instead(_CPU, "cpu", "auto", -1),
-    "device_index n_gpu_layers": instead(_CPU, 0),
-    "device_ids": instead(_CPU),
-    "devices": instead(_CPU, "cpu", ["cpu"]),
-    "cuda": instead(_CPU, False),
-    "providers": instead(_CPU, ["CPUExecutionProvider"]),
+    "device device_map": instead(CPU, "cpu", "auto", -1),
+    "device_index n_gpu_layers": instead(CPU, 0),
+    "device_ids": instead(CPU),
+    "devices": instead(CPU, "cpu", ["cpu"]),
+    "cuda": instead(CPU, False),
+    "providers": instead(CPU, ["CPUExecutionProvider"]),
     "attn_implementation": instead("a backend has one implementation of attention; leave it out", "eager", "sdpa"),
     # Memory.
     "use_mmap": same("memory", (True, "map"), (False, "copy")),
@@ -190,11 +185,11 @@ _GENERATE: Mapping[str, OtherName] = {
         "user": instead("submit of a session takes owner, and cache_key says whose prompts share what is read"),
         "extra_headers extra_query extra_body extra_args": instead(_OF_A_SERVICE),
         # How it computes.
-        "generation_config sampling_params": instead(_AS_ARGUMENTS),
+        "generation_config sampling_params": instead(AS_ARGUMENTS),
         "tokenizer": instead("the model has its tokenizer; leave it out"),
         "use_tqdm": instead("results(inputs) yields each result as soon as it is there", True, False),
         "use_cache": nothing("keys and values are always cached", True),
-        "synced_gpus": instead(_CPU, False),
+        "synced_gpus": instead(CPU, False),
         "batch_size": instead(_BATCHES),
         "max_batch_size": instead(_BATCHES, 0),
         "batch_type": instead(_BATCHES, "examples", "tokens"),
@@ -260,7 +255,7 @@ _TRANSCRIBE: Mapping[str, OtherName] = {
                                            "words"),
         "response_format": instead("timestamps=True gives segments with times", "text"),
         "log_progress": same("show_progress_bar"),
-        "generate_kwargs": instead(_AS_ARGUMENTS, {}),
+        "generate_kwargs": instead(AS_ARGUMENTS, {}),
         "initial_prompt prompt_ids hotwords": nothing(_NO_TEXT),
         "prompt": nothing(_NO_TEXT, ""),
         "vad_filter": nothing("cut silence off before the call; silent windows give no text anyway", False),
@@ -293,7 +288,7 @@ _ENCODE = each({
     "inputs input documents texts text": same("sentences"),
     "task_type": instead("call encode_query or encode_document for a prompt"),
     "processing_kwargs": instead(_FOLDER, {}),
-    "parallel num_workers": instead(_THREADS, 0),
+    "parallel num_workers": instead(THREADS, 0),
     "encoding_format": instead("the vectors are a NumPy array", "float"),
     "max_length max_seq_length": instead(_LIMIT),
     "padding": instead(_PADDING, True, False),
@@ -308,14 +303,14 @@ _PIPELINE = each({
     "padding": instead(_PADDING, True, False),
     "max_length max_seq_length": instead(_LIMIT),
     "tokenizer_kwargs": instead(_LIMIT, {}, {"truncation": True}),
-    "num_workers": instead(_THREADS, 0),
+    "num_workers": instead(THREADS, 0),
     "return_tensors": instead("the results are dictionaries", False),
 })
 """What the pipelines of transformers have."""
 _RANK = each({
     "prompt prompt_name": instead("instruction=... says what counts as an answer"),
     "batch_size": instead(_BATCHES),
-    "num_workers parallel": instead(_THREADS, 0),
+    "num_workers parallel": instead(THREADS, 0),
     "activation_fn activation_fct": instead("logits=True leaves the logistic function out"),
     "apply_softmax": instead("a pair has one score here, and a softmax needs several", False),
     "convert_to_numpy": instead("predict gives a NumPy array, and rank a list", True),
@@ -362,12 +357,13 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "return_colbert_vecs": instead("encode_tokens returns the vectors of tokens", True),
         "convert_to_tensor": instead("the result is a list of NumPy arrays; pass each to torch.from_numpy", False),
         "output_value": instead(LACKS, "token_embeddings"),
-        "device": instead(_CPU, "cpu"),
+        "device": instead(CPU, "cpu"),
         "pool chunk_size": instead(_ALL_CPUS),
         "token_pooling": instead(LACKS)})},
     "classify": {**_PIPELINE, **each({
         "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences": same("texts"),
-        "images": same("texts"), "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
+        "images image": same("texts"), "labels classes class_names": same("candidate_labels"),
+        "multi_class": same("multi_label")})},
     "tag": {**_PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
             "offset_mapping": instead("the tokenizer gives the offsets"),
             "delimiter": instead("words are joined by spaces", " ")},
@@ -400,275 +396,3 @@ POSITIONAL: dict[str, str] = {
     "classify": 'classify(texts), or with labels of your own classify(texts, candidate_labels=["sports", "politics"])',
 }
 """What to do about too few or too many arguments of a function, by its name. A method may add to its own."""
-
-_GENERATES = "a Generator generates; engine.load returns the object that the model's files ask for"
-_ENCODES = "an Engine encodes; engine.load returns the object that the model's files ask for"
-_SPEECH = "a Transcriber transcribes; engine.load returns the object that the model's files ask for"
-_TEXTS_TO_VECTORS = "encode(sentences) of an Engine does it"
-_QUERIES = "encode_query(sentences) of an Engine does it"
-_DOCUMENTS = "encode_document(sentences) of an Engine does it"
-_TOKENIZER = "the attribute tokenizer has encode and decode"
-
-ATTRIBUTES: Mapping[str, str] = each({
-    "to cuda cpu device get_device": _CPU,
-    "half float double bfloat16 float16 quantize dtype":
-        'precision="bfloat16" or "int8" of load chooses the precision; the attribute precision says it',
-    "train fit fine_tune finetune parameters named_parameters state_dict load_state_dict requires_grad_":
-        "nothing is trained here",
-    "eval": "nothing is trained here; leave it out",
-    "from_pretrained from_checkpoint from_gguf": "load reads a path or a name on the hub",
-    "save_pretrained push_to_hub export": "save(path) writes one .npz",
-    "compile warmup": "the kernels are compiled already; leave it out",
-    "modules layers embeddings get_input_embeddings encoder model net":
-        "load_model(path) returns a Model, which has the weights by name",
-    "convert_ids_to_tokens convert_tokens_to_ids convert_tokens_to_string detokenize tokenize decode": _TOKENIZER,
-    "batch_decode": "tokenizer.decode turns the ids of one result into text, and a result has its text",
-    "predict_proba decision_function":
-        "classify(texts, top_k=None) gives the probabilities of all labels, and predict(pairs) scores",
-    "get_max_seq_length max_length": "max_seq_length has it",
-    "id2label labels label2id classes_": 'heads["classify"].labels has the labels',
-    "truncate_dim": "encode(..., truncate_dim=...) does it",
-    "embed_query": "encode_query(text) of an Engine does it",
-    "embed_documents": "encode_document(texts) of an Engine does it",
-    "query_embed encode_queries": _QUERIES,
-    "passage_embed encode_corpus": _DOCUMENTS,
-    "transform fit_transform embed_text get_embeddings get_text_embedding create_embedding embed feature_extraction":
-        _TEXTS_TO_VECTORS,
-    "text_classification sentiment_analysis": "classify(texts) of an Engine does it",
-    "zero_shot zero_shot_classification": "classify(texts, candidate_labels=[...]) of an Engine does it",
-    "ner extract_entities token_classification": "tag(texts) of an Engine does it",
-    "question_answering qa": "answer(question, context) of an Engine does it",
-    "unmask fill": "fill_mask(texts) of an Engine does it",
-    "semantic_search search community_detection paraphrase_mining":
-        "similarity(queries, documents) gives all similarities, on which np.argsort sorts",
-    "compute_score": "predict(pairs) does it for a reranker; similarity(a, b) compares vectors of any kind",
-    "compute_lexical_matching_score": "a.dot(b) does it for the results of encode_sparse",
-    "colbert_score": "similarity(a, b) does it for the results of encode_tokens of lists of texts",
-    "convert_id_to_token": "decode() of the result of encode_sparse gives the tokens with their weights",
-    "rerank": "rank(query, documents) of a Reranker does it",
-    "complete": "generate(prompt) of a Generator does it",
-    "create_completion": "generate(prompt) and stream(prompt) of a Generator do it",
-    "summarize": "generate(text) of a Generator does it",
-    "perplexity": "score(text) of a Generator gives the log probability of each token",
-    "generate_batch": "generate(inputs) of a Generator does it",
-    "generate_tokens": "stream(source) of a Generator does it",
-    "generate_iterable": "results(inputs) of a Generator does it",
-    "score_batch": "score(inputs, targets) of a Generator does it",
-    "translate_batch": "translate(texts) of a Generator does it, and generate(ids) for token ids",
-    "translate_file": "translate(lines) of a Generator does it",
-    "create_chat_completion chat_completion apply_chat_template chat stream_chat": CHAT,
-    "chat_template get_chat_template": "text.chat has the templates of the model's files",
-    "dim dimension embedding_size embedding_dim shape":
-        "get_embedding_dimension() of an Engine says it, and config.hidden_size the width of the model",
-    "hidden_size vocab_size num_layers num_attention_heads config_class": "the attribute config has it",
-    "eos_token_id": "generation.eos_token_id has it",
-    "generation_config": "generation has the settings of the model",
-    "num_parameters name path model_name summary info":
-        "print(model) says what it is, and the command engine info more",
-    "free release unload delete": "close() frees the weights",
-    "run infer inference pipeline invoke": "help(model) lists the methods",
-    "similarity_fn score_fn score_functions": "similarity_fn_name and similarity have it",
-    "encode_multi_process": "encode(sentences) uses all CPUs that the process may use",
-    "start_multi_process_pool": _THREADS,
-    "encode encode_query encode_document forward similarity similarity_pairwise with_text encode_stream encode_sparse "
-    "encode_tokens classify tag answer fill_mask look": _ENCODES,
-    "generate stream score translate": _GENERATES,
-    "rank": 'a Reranker ranks; engine.load(path, kind="rank") makes one',
-    "predict": 'a Reranker predicts scores; engine.load(path, kind="rank") makes one',
-    "transcribe detect_language": _SPEECH,
-})
-"""What to do in place of a method or an attribute that an object of the engine does not have."""
-
-_SET = "with_text({}=...) of an Engine returns another one with it, which shares the weights"
-SET: Mapping[str, str] = each({
-    **{name: _SET.format(name) for name in ("max_seq_length", "prompts", "default_prompt_name", "truncate_dim")},
-    "max_length": "with_text(max_seq_length=...) of an Engine returns another one with it; a Reranker has it in load",
-    "similarity_fn_name": "with_text(similarity=...) returns another engine with it, which shares the weights",
-    "text": "with_text(...) of an Engine returns another one with other text settings, which shares the weights",
-    "generation generation_config": _AS_ARGUMENTS,
-    "device": _CPU,
-})
-"""What to do in place of setting an attribute; for every other public one, load the model again."""
-
-MODULE: Mapping[str, str] = each({
-    "pipeline": "engine.load(path) loads a model, and its methods do what pipelines do: classify, tag, fill_mask, "
-                "encode, generate, transcribe ...",
-    "from_pretrained AutoModel AutoTokenizer AutoModelForCausalLM AutoConfig AutoModelForTokenClassification "
-    "AutoModelForSequenceClassification Model.from_pretrained LLM Llama WhisperModel TextEmbedding InferenceSession "
-    "load_engine Encoder Embedder": "engine.load(path) returns the object for the model: an Engine, a Generator ...",
-    "SentenceTransformer CrossEncoder SparseEncoder":
-        "from engine.adapters.sentence_transformers import it; engine.load(path) is the engine's own",
-    "encode embed classify tag answer rank rerank fill_mask generate stream translate score transcribe similarity "
-    "tokenize": "it is a method of a loaded model: model = engine.load(path)",
-    "attention layer_norm linear softmax": "engine.ops has it",
-    "convert": "engine.convert_model(model, precision) and the command engine convert do it",
-    "cos_sim dot_score util": "similarity(a, b) of an Engine compares vectors",
-    "cuda device set_device is_available get_backend":
-        "backend=... of load chooses the backend, and engine info lists them",
-    "set_threads set_num_threads get_num_threads": "threads=... of load says how many",
-    "download fetch snapshot_download list_models":
-        "engine.load(name) downloads a model of the hub, and the command engine fetch, too",
-    "load_audio load_wav": "engine.read_audio(path) reads a file",
-    "Whisper": "engine.load(path) returns a Transcriber for Whisper",
-    "Wav2Vec2ForCTC HubertForCTC AutoModelForCTC": "engine.load(path) returns a Transcriber for such a model",
-    "version": "engine.__version__ says it",
-    "Tokenizer": "a loaded model has the attribute tokenizer",
-    "adapters": "import engine.adapters.sentence_transformers, langchain or another one by its whole name",
-})
-"""What to do in place of a name that the module `engine` does not have."""
-
-CALLED: Mapping[str, str] = {
-    "Engine": "encode(sentences) or forward(input_ids), or for a model with a head classify, tag, answer or fill_mask",
-    "Generator": "generate(prompt), chat(messages), stream(prompt) or translate(text)",
-    "Reranker": "rank(query, documents) or predict(pairs)",
-    "Transcriber": "transcribe(recording)",
-}
-"""What to call in place of an object of each class itself, as llama-cpp-python and transformers allow it."""
-
-TOKENIZER: Mapping[str, str] = each({
-    "apply_chat_template chat_template": CHAT,
-    "convert_ids_to_tokens convert_tokens_to_ids id_to_token token_to_id":
-        "token(id) gives the text of a token, and token_id(token) its id",
-    "tokenize encode_plus batch_encode_plus encode_batch":
-        "encode(text) gives the ids of one text, and tokenize(texts) of an Engine those of several",
-    "batch_decode decode_batch": "decode(ids) gives one text",
-    "convert_tokens_to_string": "join(tokens) does it",
-    "pad_token pad_token_id eos_token eos_token_id bos_token bos_token_id cls_token cls_token_id sep_token "
-    "sep_token_id unk_token unk_token_id mask_token mask_token_id all_special_ids all_special_tokens":
-        "special_tokens has the special tokens with their ids",
-    "model_max_length": "limit has the most tokens of a text",
-    "vocab_size get_vocab vocab": "config.vocab_size of the model is the number of tokens",
-    "from_pretrained from_file save_pretrained save add_tokens add_special_tokens truncation_side padding_side "
-    "enable_truncation enable_padding": "the tokenizer is that of the model's folder",
-})
-"""What to do in place of a method or an attribute that a `Tokenizer` does not have."""
-
-CONFIG: Mapping[str, str] = each({
-    "id2label label2id num_labels": 'heads["classify"].labels of the Engine has the labels',
-    "eos_token_id": "generation.eos_token_id of the Generator has it",
-    "max_position_embeddings": "max_positions has it",
-    "num_hidden_layers": "num_layers has it",
-    "num_attention_heads": "num_heads has it",
-    "intermediate_size": "ffn_size has it",
-    "model_type": "family has it",
-    "hidden_act": "activation has it",
-})
-"""What to do in place of an attribute that the configuration of a model does not have."""
-
-MODEL, FILE = "MODEL", "FILE"
-"""The places of the model, and of the file or the recordings behind it, which have no option here."""
-_TALK = "engine chat MODEL is a talk, with the template of the model"
-_TEXT = each({"--texts --sentences": same("--text")})
-_LABELS = each({"--candidate-labels --labels": same("--candidate-label")})
-_SEARCH = {"-n": same("--max-new-tokens"), "-s": same("--seed"), "--temp": same("--temperature")}
-_LLAMA_CPP = {"-c": LOAD["n_ctx"], "--ctx-size": LOAD["n_ctx"], "-ngl": LOAD["n_gpu_layers"]}
-_WRITES = "--{} writes it to standard output, and -o FILE to a file"
-
-OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
-    "": each({
-        "-m -hf --model --hf-repo": same(MODEL), "-t": same("--threads"), "-i --input": same(FILE),
-        "-o": instead("the report goes to standard output; write > FILE at the end")}),
-    "convert": each({
-        "--outtype --quantization --quantize -q": same(
-            "--precision", ("default", None), ("auto", None), ("int8_float32", "int8"), ("int8_bfloat16", "int8")),
-        "--outfile": same("--output"), "-i --input": same(MODEL),
-        "--output-dir": instead("-o takes the file to write, ending in .npz")}),
-    "encode": {**_TEXT, **each({
-        "--documents": same("--text"), "--normalize-embeddings": same("--normalize"),
-        "-p": instead("--text TEXT gives the text itself, and --prompt what stands in front of each text")})},
-    "embed": each({
-        "-i": same("--input"), "--normalize-embeddings": same("--normalize"),
-        "--dimensions --output-dimension": same("--truncate-dim"), "--candidate-labels": same("--candidate-label")}),
-    "classify": {**_TEXT, **_LABELS, "-k": same("--top-k"),
-                 "--return-all-scores": same("--top-k", (True, "0"), (False, "1"))},
-    "tag": _TEXT,
-    "answer": each({"-q": same("--question"), "-c --contexts": same("--context"), "-k": same("--top-k")}),
-    "rank": each({"-q": same("--query"), "-d --documents --docs --passages --texts": same("--document"),
-                  "-k": same("--top-k")}),
-    "generate": {**_LLAMA_CPP, **_SEARCH, **each({
-        "-cnv --conversation -sys --system-prompt --chat-template": instead(_TALK),
-        "-p --prompts --text --texts": same("--prompt"),
-        "-f --file": instead("the file is the second argument, without an option, and each line of it is a prompt")})},
-    "chat": {**_LLAMA_CPP, **_SEARCH, **each({
-        "-sys --system-prompt": same("--system"), "-p": same("--prompt"), "--chat-template-file": same("--template"),
-        "--chat-template": instead("--template takes a file with the template"),
-        "-cnv --conversation": instead("engine chat is a conversation; leave it out", True)})},
-    "translate": {**_TEXT, **_SEARCH, **each({
-        "-f --file": same(FILE), "--source-lang --from": same("--source-language"),
-        "--target-lang --to": same("--target-language")})},
-    "transcribe": each({
-        "-f": same(FILE), "-l": same("--language", ("auto", None)), "--word-timestamps": same("--words"),
-        "--output-dir": instead("--output takes the path of a file"),
-        "--output-format": instead("--json, --srt and --vtt are the formats"),
-        "-osrt": instead(_WRITES.format("srt")), "-ovtt": instead(_WRITES.format("vtt")),
-        "-oj": instead(_WRITES.format("json")),
-        "-otxt": instead("the text goes to standard output; -o FILE writes a file")}),
-    "serve": each({
-        "--model-id": same(MODEL), "--hostname": same("--host"), "-p": same("--port"), "--uds-path": same("--uds"),
-        "--served-name --alias": same("--served-model-name"), "--payload-limit": same("--max-body-bytes"),
-        "--engine": instead("--backend says what computes"),
-        "--api-key": instead("a key in a command line is seen by all users of the machine; write it into a file, and "
-                             "give --api-key-file, or set the variable ENGINE_API_KEY"),
-        "--no-mmap": same("--memory", (True, "copy"), (False, "map")),
-        "--disable-http2": instead("there is only HTTP/1.1", True),
-        "--max-num-batched-tokens --batch-size -b -ub --ubatch-size":
-            instead("--max-batch-tokens bounds what is computed at a time, in tokens"),
-        "--max-num-seqs -np --parallel": same("--max-rows"),
-        "--kv-cache-dtype -ctk --cache-type-k": instead("--cache says the precision of the keys and values"),
-        "--max-concurrent-requests --max-queue":
-            instead("requests are admitted by their tokens; --max-wait bounds how long the first answer waits"),
-        "--max-client-batch-size --max-batch-requests":
-            instead("a list of any length is served; --max-body-bytes bounds a request"),
-        "--auto-truncate --default-prompt --default-prompt-name":
-            instead("a request says it, in the fields truncate and prompt_name"),
-        "--cors-allow-origin --allowed-origins --permissive-cors":
-            instead("pages of other origins are refused; let a proxy allow them"),
-        "--ssl-keyfile --ssl-certfile --ssl-key-file --ssl-cert-file":
-            instead("let a proxy such as nginx or Caddy do TLS"),
-        "--prometheus-port": instead("GET /metrics has them"),
-        "--metrics --enable-metrics": instead("GET /metrics always has them", True),
-        "--json-output": instead("the log is always lines of JSON on standard error", True),
-        "--log-format --log-level": instead("the log is lines of JSON on standard error"),
-        "--tokenization-workers --workers --num-workers":
-            instead("--threads bounds the threads, and one process serves all clients"),
-        "--embedding --embeddings --rerank --reranking --runner":
-            instead("the files of the model say what it is for, or --kind does"),
-        "--pooling --pooling-method": instead("the files of the model say how its tokens are pooled"),
-        "--max-model-len --ctx-size -c":
-            instead("the files of the model say how long a text may be, and --cache-tokens bounds the cache of a model "
-                    "that writes texts"),
-        "--chat-template --jinja --chat-template-file":
-            instead("the template is that of the folder: chat_template.jinja, or tokenizer_config.json"),
-        "--reasoning-parser --reasoning-format --enable-reasoning":
-            instead("the template of the model says where its reasoning stands", True)}),
-}
-"""What becomes of the options of other programs, by our command; "" is for all. `ours` is an option of the command, or
-`MODEL` or `FILE`; a name that ends with s gives an option that may come several times all texts behind it. These names
-are no arguments of `CALLS`, or are other options than arguments. Each becomes ours only where the command has it."""
-
-COMMANDS: Mapping[str, OtherName] = each({
-    "talk conversation conversational": same("chat"),
-    "complete completion text-generation": same("generate"),
-    "run cli": instead("engine generate MODEL --prompt TEXT and engine chat MODEL do it"),
-    "download pull get": same("fetch"),
-    "env environment": same("doctor"),
-    "quantize export save": instead("engine convert MODEL out.npz does it"),
-    "vectorize": same("encode"),
-    "embeddings embedding sentence-similarity feature-extraction":
-        instead("engine encode MODEL FILE -o vectors.npy does it"),
-    "rerank reranking": same("rank"),
-    "ner token-classification": same("tag"),
-    "text-classification sentiment-analysis zero-shot-classification": same("classify"),
-    "predict": instead("engine classify MODEL FILE does it"),
-    "qa question-answering": same("answer"),
-    "translation text2text-generation": same("translate"),
-    "summarize summarization": instead("engine translate MODEL FILE does it"),
-    "asr whisper automatic-speech-recognition": same("transcribe"),
-    "speech": instead("engine transcribe MODEL RECORDING does it"),
-    "benchmark speed": same("bench"),
-    "version": same("--version"),
-    "help": same("--help"),
-    "server v2 text-embeddings-router": same("serve"),
-    "start api": instead("engine serve MODEL does it"),
-})
-"""What becomes of the commands of other command lines."""

@@ -1,0 +1,291 @@
+"""Run single operations on a GPU, in float32 without tensor cores.
+
+A call takes NumPy arrays, which are uploaded and whose result is downloaded, or arrays that lie on the GPU, whose
+result stays there. Arrays of one call are of one kind and one dtype, as `engine.ops.arguments` checks. Numbers in
+bfloat16 are widened to float32, which is exact, and the result alone is rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.errors import UnsupportedError
+from ...weights.bfloat16 import from_bfloat16
+from ..ops_interface import AttentionCall
+from .device import Device, upload
+from .kernels import float32, operations
+from .kernels.strided_attention import per_lane, strided_attention_kernel
+from .score_function import score_function
+from .shared_array import STORED, SharedArray
+
+_linear, _column_maxima = cache(float32.linear_kernel), cache(operations.column_maxima_kernel)
+_norm, _softmax, _rotation = (cache(operations.unpadded_norm_kernel), cache(operations.softmax_kernel),
+                              cache(operations.rotation_kernel))
+_activation, _widen, _round = (cache(operations.activation_kernel), cache(operations.widen_kernel),
+                               cache(operations.round_kernel))
+_attention = lru_cache(128)(strided_attention_kernel)       # those of score functions are many
+
+LARGEST_GRID = 2**31 - 1
+"""Blocks of a grid along its first axis."""
+
+
+class DeviceColumns(NamedTuple):
+    """A linear map on the device for `CudaOps.column_maxima`."""
+
+    weight: Any
+    bias: Any
+
+
+class CudaOps:
+    """See `engine.backends.ops_interface.Ops`. Calls of several threads take turns on the device."""
+
+    def __init__(self, device: Device):
+        self.device = device
+        self._kept: dict[tuple[int, int], tuple[np.ndarray, list[Any]]] = {}
+
+    def keep(self, arrays: Iterable[np.ndarray]) -> None:
+        """See `Ops.keep`: each is uploaded at its first use, and stays on the device."""
+        for array in arrays:
+            if array.size:
+                self._kept.setdefault(_place(array), (array, []))
+
+    def attention(self, call: AttentionCall) -> Any:
+        """Return softmax(scores) v, [B,H,T,e]; a query that sees no key gets zeros."""
+        score = None if call.score_mod is None else score_function(call, self.device.capability)
+        B, H, T, d = call.q.shape
+        e, strided = call.v.shape[3], (call.q, call.k, call.v, call.bias, call.mask)
+        with self._call(call.q) as at:
+            # Heads of width 0 have no numbers.
+            numbers = [at.dummy if x is None or not x.size else at.view(x) for x in (call.q, call.k, call.v, call.bias)]
+            mask = at.dummy_mask if call.mask is None else at.view(call.mask)
+            strides = [step for x in strided for step in ([0] * 4 if x is None else _strides(x))]
+            layout = at.upload(np.array([H, call.k.shape[1], T, d, e, call.bias is not None, call.mask is not None,
+                                         call.softcap != 0, *strides], np.int64))
+            bands = at.upload(np.array([call.low, call.high, call.lengths], np.int64))
+            out = at.allocate(B * H * T * e)
+            further = [] if score is None else [at.upload(x) if x.ndim else x[()] for x in score.arrays]
+            kernel = _attention(per_lane(max(d, e)), *([] if score is None else [score.function, score.types]))
+            self._launch(kernel, operations.row_grid(B * H * T), *numbers, mask, bands, layout,
+                         np.float32(call.scale), np.float32(call.softcap), out, *further)
+            return at.result(out, (B, H, T, e))
+
+    def linear(self, x: Any, weight: Any, bias: Any, activation: str | None, residual: Any) -> Any:
+        """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N].
+
+        weight: float32, or NumPy's uint16 with the bits of bfloat16; x stays as it is.
+        """
+        (M, K), N = x.shape, len(weight)
+        if M == 0 or N == 0:
+            return np.empty((M, N), np.float32)
+        with self._call(x) as at:
+            # A map without inputs is one with an input of 0.
+            operands = [at.matrix(a) if K else at.zeros((len(a), 1)) for a in (x, weight)]
+            out = at.allocate(M * N).reshape(M, N)
+            addend = at.dummy_rows if residual is None else at.matrix(residual)
+            self._launch(_linear(activation, residual is not None), float32.linear_grid(M, N), *operands,
+                         at.zeros((N,)) if bias is None else at.view(bias), addend, out)
+            return at.result(out, (M, N))
+
+    def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> DeviceColumns:
+        """Return a map on the device, in the form that `column_maxima` reads."""
+        with self._call(weight) as at:
+            return DeviceColumns(at.matrix(weight) if weight.size else at.zeros((len(weight), max(1, weight.shape[1]))),
+                           at.zeros((max(1, len(weight)),)) if bias is None else at.view(bias))
+
+    def column_maxima(self, parts: Sequence[np.ndarray], columns: DeviceColumns) -> np.ndarray:
+        """Return the largest number of each column of part weight^T + bias, for each of B parts [T_i,K]: [B,N]."""
+        N, K = columns.weight.shape
+        starts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        if not len(parts) or not N:
+            return np.empty((len(parts), N), np.float32)
+        with self._call(parts[0]) as at:
+            rows = np.concatenate(parts) if starts[-1] else np.zeros((1, K), np.float32)
+            out = at.allocate(len(parts) * N).reshape(len(parts), N)
+            self._launch(_column_maxima(), operations.column_maxima_grid(len(parts), N), at.matrix(rows),
+                         columns.weight, columns.bias, at.upload(starts.astype(np.int32)), out)
+            return np.asarray(at.result(out, (len(parts), N)))
+
+    def layer_norm(self, x: Any, weight: Any, bias: Any, eps: float) -> Any:
+        """Return LayerNorm over the last axis of x [M,D]."""
+        return self._norm(x, weight, bias, eps, rms=False)
+
+    def rms_norm(self, x: Any, weight: Any, eps: float) -> Any:
+        """Return RMSNorm over the last axis of x [M,D]."""
+        return self._norm(x, weight, None, eps, rms=True)
+
+    def _norm(self, x: Any, weight: Any, bias: Any, eps: float, *, rms: bool) -> Any:
+        kernel = _norm(rms=rms, weighted=weight is not None, biased=bias is not None)
+
+        def launch(at: _Call, rows: Any, out: Any) -> None:
+            affine = [at.dummy if numbers is None else at.view(numbers) for numbers in (weight, bias)]
+            self._launch(kernel, operations.row_grid(len(rows)), rows, *affine, np.float32(eps), out)
+
+        return self._of_rows(x, launch)
+
+    def softmax(self, x: Any) -> Any:
+        """Return the softmax over the last axis of x [M,N]; -inf becomes 0, also in a row of nothing but -inf."""
+        def launch(at: _Call, rows: Any, out: Any) -> None:
+            self._launch(_softmax(), operations.row_grid(len(rows)), rows, out)
+
+        return self._of_rows(x, launch)
+
+    def _of_rows(self, x: Any, launch: Callable[[_Call, Any, Any], None]) -> Any:
+        """Return the result of a kernel that maps rows x [M,D] to rows."""
+        if not x.size:
+            return np.empty(x.shape, np.float32)
+        with self._call(x) as at:
+            out = at.allocate(x.size).reshape(*x.shape)
+            launch(at, at.matrix(x), out)
+            return at.result(out, x.shape)
+
+    def activate(self, activation: str, x: Any) -> Any:
+        """Return activation(x) for x of any shape."""
+        return self._of_numbers(_activation(activation), x, None)
+
+    def gate(self, activation: str, x: Any, y: Any) -> Any:
+        """Return activation(x) * y, where x and y have the same shape."""
+        return self._of_numbers(_activation(activation, gated=True), x, y)
+
+    def _of_numbers(self, kernel: Any, x: Any, y: Any) -> Any:
+        if not x.size:
+            return np.empty(x.shape, np.float32)
+        with self._call(x) as at:
+            out = at.allocate(x.size)
+            self._launch(kernel, operations.number_grid(x.size), at.flat(x), at.dummy if y is None else at.flat(y), out)
+            return at.result(out, x.shape)
+
+    def rotate(self, x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+        """Return x [B,H,T,d] with its first r columns rotated by cos, sin [B,T,r/2], whose strides may be 0."""
+        B, H, T, d = x.shape
+        batched = B > 1 and _strides(cos)[0] != 0
+        with self._call(x) as at:
+            tables = [at.matrix(_tables(table, batched)) for table in (cos, sin)]
+            out = at.allocate(x.size).reshape(B * H * T, d)
+            self._launch(_rotation(interleaved), operations.number_grid(x.size), at.flat(x).reshape(B * H * T, d),
+                         *tables, np.int32(H), np.int32(T), np.int32(batched), out)
+            return at.result(out, x.shape)
+
+    def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any) -> None:
+        if grid[0] > LARGEST_GRID or math.prod(grid[1:]) > 65535:
+            raise UnsupportedError(f"the kernel {kernel.name} takes {grid} blocks for arrays of this size, and a GPU "
+                                   f"has at most {LARGEST_GRID} x 65535; pass fewer rows at a time")
+        self.device.launch(kernel, grid, *arguments)
+
+    @contextmanager
+    def _call(self, first: Any) -> Iterator[_Call]:
+        """Take the turn of the device for one call; first: its first array, which says where the others lie."""
+        with self.device.turn:
+            self.device.activate()
+            yield _Call(self.device, first, self._kept)
+
+
+class _Call:
+    """The arrays of one call on the device."""
+
+    def __init__(self, device: Device, first: Any, kept: dict[tuple[int, int], tuple[np.ndarray, list[Any]]]):
+        self._device, self._kept = device, kept
+        self._stays = first.dtype if isinstance(first, SharedArray) else None
+        """The dtype of the result that stays on the device; None for a result in the memory of the host."""
+
+    @property
+    def dummy(self) -> Any:
+        """An argument of float32 that a kernel does not use."""
+        return self._device.allocate((1,), np.float32)
+
+    @property
+    def dummy_rows(self) -> Any:
+        """The same with two axes."""
+        return self._device.allocate((1, 1), np.float32)
+
+    @property
+    def dummy_mask(self) -> Any:
+        """The same of uint8."""
+        return self._device.allocate((1,), np.uint8)
+
+    def allocate(self, count: int) -> Any:
+        """Return a new float32 array [count]."""
+        return self._device.allocate((count,), np.float32)
+
+    def zeros(self, shape: tuple[int, ...]) -> Any:
+        """Return zeros in float32."""
+        return self.upload(np.zeros(shape, np.float32))
+
+    def upload(self, array: np.ndarray) -> Any:
+        """Return a copy of an array of the host."""
+        return upload(self._device, array)
+
+    def view(self, x: Any) -> Any:
+        """Return the flat array in float32, or uint8 for a mask, in which an array lies with its `_strides`."""
+        if not isinstance(x, SharedArray):
+            return self._uploaded(_memory(x))
+        if x.dtype != "bfloat16":
+            return x.flat
+        wide = self.allocate(x.flat.shape[0])
+        self._device.launch(_widen(), operations.number_grid(x.flat.shape[0]), x.flat, wide)
+        return wide
+
+    def flat(self, x: Any) -> Any:
+        """Return all numbers of an array in order, float32 [n]."""
+        return self.view(x.contiguous() if isinstance(x, SharedArray) else np.ascontiguousarray(x))
+
+    def matrix(self, x: Any) -> Any:
+        """Return an array [M,D] on the device, in float32."""
+        return self.flat(x).reshape(*x.shape)
+
+    def result(self, flat: Any, shape: tuple[int, ...]) -> Any:
+        """Return a finished result where the arguments of the call lie."""
+        count = math.prod(shape)
+        flat = flat.reshape(count)
+        if self._stays is None:
+            host = np.empty(count, np.float32)
+            self._device.copy(host, flat)
+        elif self._stays == "bfloat16":
+            rounded = self._device.allocate((count,), STORED["bfloat16"])
+            self._device.launch(_round(), operations.number_grid(count), flat, rounded)
+            flat = rounded
+        wait = self._device.mark()
+        wait()
+        return host.reshape(shape) if self._stays is None else SharedArray(self._device, flat, shape, self._stays)
+
+    def _uploaded(self, flat: np.ndarray) -> Any:
+        """Return a copy on the device, which stays there for an array that is kept; bfloat16 becomes float32."""
+        _, copies = self._kept.get(_place(flat), (flat, []))
+        if not copies:
+            copies.append(self.upload(from_bfloat16(flat) if flat.dtype == np.uint16 else flat))
+        return copies[0]
+
+
+def _place(array: np.ndarray) -> tuple[int, int]:
+    """Return the address and the bytes of an array, which name it as long as it exists."""
+    return array.ctypes.data, array.nbytes
+
+
+def _memory(x: np.ndarray) -> np.ndarray:
+    """Return what is uploaded of a strided array: its own numbers in order, without those that a broadcast repeats."""
+    own = x[tuple(slice(0, 1) if step == 0 else slice(None) for step in x.strides)]
+    numbers = np.ascontiguousarray(own).reshape(-1)
+    return numbers.view(np.uint8) if x.dtype == bool else numbers
+
+
+def _strides(x: Any) -> list[int]:
+    """Return the strides, in elements, with which the flat array of `_Call.view` is read."""
+    if isinstance(x, SharedArray):
+        return list(x.strides)
+    strides, step = [], 1
+    for n, bytes_apart in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        strides.append(step if bytes_apart else 0)
+        step *= n if bytes_apart else 1
+    return strides[::-1]
+
+
+def _tables(table: Any, batched: bool) -> Any:
+    """Return cosines or sines [B,T,r/2] as rows: of each sequence, or those of the first one for all."""
+    if not batched:
+        table = table.view((1, *table.shape[1:]), table.strides) if isinstance(table, SharedArray) else table[:1]
+    return table.reshape(-1, table.shape[2])

@@ -1,0 +1,157 @@
+"""The images of requests, in base64 as clients of OpenAI, Jina, Cohere and Hugging Face send them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..base.errors import InputError, shown
+from ..images import Images, size_of
+from .forms import AnyModel, texts_or_ids
+from .refusals import Refusal
+from .settings import MAX_IMAGE_PIXELS, MAX_IMAGES
+
+_PIXEL = 12
+"""The bytes of a pixel while an image is read: Pillow has four of each, of the image, turned, and in mode RGB."""
+_DATA = re.compile(r"data:(?P<kind>[^;,]*)(?P<options>[^,]*),", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_AS = "send the image itself, as data:image/png;base64,..."
+
+
+class Address(msgspec.Struct):
+    """What OpenAI's clients call an address, and here has the image itself; `detail` and others change nothing."""
+
+    url: str
+
+
+class Item(msgspec.Struct, forbid_unknown_fields=True):
+    """An input that says what it is: {"image": ...} or {"text": ...} of Jina, {"image_url": {"url": ...}} of OpenAI."""
+
+    type: str | None = None
+    image: str | None = None
+    image_url: str | Address | None = None
+    text: str | None = None
+
+
+Inputs: TypeAlias = str | Item | list[str | int | list[int] | Item]
+"""A text, texts, the token ids of a text, or those of several; or an image, or several."""
+
+
+@dataclass(frozen=True)
+class SentImages(Images):
+    """The images of a request, which a worker reads one by one; what is wrong with one names its place."""
+
+    places: Sequence[str] = ()
+
+    def parts(self, most: int | None = None) -> Iterator[range]:
+        """Yield the place of each image: reading one may take as long as a step may."""
+        return super().parts(1)
+
+    def passing(self, places: range) -> int:
+        """Return about how many bytes some images take while they are read; raises `Refusal` for too many pixels."""
+        pixels = 0
+        for i in places:
+            with self.named(i):
+                width, height = size_of(self.items[i])
+                if width * height > MAX_IMAGE_PIXELS:
+                    raise Refusal("too_large", f"{self.places[self.first + i]}: it has {width:,} x {height:,} pixels, "
+                                  f"and at most {MAX_IMAGE_PIXELS:,} are read; make it smaller",
+                                  self.places[self.first + i])
+                pixels = max(pixels, width * height)
+        return _PIXEL * pixels
+
+    @contextmanager
+    def named(self, i: int) -> Iterator[None]:
+        """Let an error of a block about image i of these be a `Refusal` with its place."""
+        try:
+            yield
+        except InputError as error:
+            place = self.places[self.first + i]
+            raise Refusal("wrong", f"{place}: {error}", place) from None
+
+
+def reads_images(model: AnyModel) -> bool:
+    """Return whether a model reads images, beside texts or alone."""
+    return getattr(model, "reads_images", False)
+
+
+def inputs_of(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
+    """Return the inputs of a field of texts, token ids or images, and whether it has one input; raises `Refusal`.
+
+    A text is an image where the model reads no texts, and where it is a data URL of an image.
+    """
+    single = isinstance(value, (str, Item))
+    items = [value] if single else value
+    if not reads_images(model) and not any(isinstance(item, Item) for item in items):
+        return texts_or_ids(name, value)
+    places = [name] if single else [f"{name}[{i}]" for i in range(len(items))]
+    images: list[bytes] = []
+    texts: list[Any] = []
+    for item, place in zip(items, places, strict=True):
+        image = _image_of(item, place, model)
+        if image is None:
+            texts.append(item.text if isinstance(item, Item) else item)
+        else:
+            images.append(image)
+        if images and texts:
+            raise Refusal("wrong", f"{place}: {name} has texts and images; send a request for each", place)
+        if len(images) > MAX_IMAGES:
+            raise Refusal("too_large", f"{name} has more than {MAX_IMAGES} images; send several requests", name)
+    if images:
+        return SentImages(images, places=places), single
+    return texts_or_ids(name, texts[0] if single else texts)
+
+
+def sent_images(name: str, values: Sequence[str], model: AnyModel) -> SentImages:
+    """Return the images of a field that has nothing else; raises `Refusal`."""
+    inputs, _ = inputs_of(name, [Item(image=value) for value in values], model)
+    assert isinstance(inputs, SentImages)
+    return inputs
+
+
+def _image_of(item: Any, place: str, model: AnyModel) -> bytes | None:
+    """Return the bytes of the image that an input has; None for an input of another kind. Raises `Refusal`."""
+    alone = reads_images(model) and model.text is None
+    data = item
+    if isinstance(item, Item):
+        given = [one for one in (item.image, item.image_url, item.text) if one is not None]
+        if len(given) != 1:
+            raise Refusal("wrong", f'{place} must be {{"image": ...}}, {{"image_url": {{"url": ...}}}} or '
+                          '{"text": ...}, one of them', place)
+        if item.text is not None and item.type is not None:
+            raise Refusal("wrong", f"{place} is a part, which may be one text or belong to one; send the text "
+                          'itself, or {"content": [parts]}', place)
+        data = None if item.text is not None else given[0].url if isinstance(given[0], Address) else given[0]
+    elif isinstance(item, str) and not alone and _DATA.match(item) is None:
+        data = None
+    if not isinstance(data, str):
+        if alone:
+            raise Refusal("unsupported", f"{place}: this model reads images, and no texts; {_AS}", place)
+        return None
+    if not reads_images(model):
+        raise Refusal("unsupported", f"{place}: this model reads texts, and no images", place)
+    return _decoded(data, place)
+
+
+def _decoded(data: str, place: str) -> bytes:
+    """Return the bytes of an image in base64, with or without the start of a data URL; raises `Refusal`."""
+    begin = 0
+    if (found := _DATA.match(data)) is not None:
+        begin = found.end()
+        if not found["options"].lower().endswith(";base64") or not found["kind"].lower().startswith("image/"):
+            raise Refusal("wrong", f"{place}: {shown(found[0], 60)} is no start of an image in base64; {_AS}", place)
+    elif _ADDRESS.match(data):
+        raise Refusal("wrong", f"{place}: {shown(data, 60)} is an address, and nothing is fetched; {_AS}", place)
+    if begin == len(data):
+        raise Refusal("empty", f"{place} is empty; {_AS}", place)
+    try:
+        return base64.b64decode(data[begin:] if begin else data, validate=True)
+    except (binascii.Error, ValueError) as error:       # ValueError: letters that are not ASCII
+        raise Refusal("wrong", f"{place} is no base64: {error}; {_AS}", place) from None

@@ -1,0 +1,143 @@
+"""`TokenTexts`: the texts of token ids, and the ids of tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from ..base.arguments import flag
+from ..base.errors import InputError
+from ..model.generation_config import ids_array
+from ..model.text_config import TextConfig
+from .incremental import IncrementalText
+from .special_tokens import special_ids
+from .tokenizers_package import NO_LIMIT, failures, load_tokenizer, make_decoder
+
+
+class TokenTexts:
+    """The tokens of a model, by their ids and by their texts. Several threads may call it at once."""
+
+    def __init__(self, text: TextConfig):
+        """Load the tokenizer of `tokenizers`."""
+        self._text = text
+        self._tokenizer = load_tokenizer(text)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Return the text of tokens, given by their own texts."""
+        if self._text.bytes_alone:
+            return self._with_bytes_alone(tokens)
+        decoder = self._tokenizer.decoder
+        with failures("turns tokens into text"):
+            return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
+
+    def token(self, number: int) -> str:
+        """Return the token of an id as the vocabulary has it; "" for an id that it lacks."""
+        return str(self._tokenizer.id_to_token(number) or "")
+
+    def token_id(self, token: str) -> int | None:
+        """Return the id of a token by its text; None if the vocabulary lacks it."""
+        number = self._tokenizer.token_to_id(token)
+        return None if number is None else int(number)
+
+    @property
+    def continuing_prefix(self) -> str | None:
+        """What stands before a token that goes on with a word, such as "##"; None if no token has it."""
+        return getattr(self._tokenizer.model, "continuing_subword_prefix", None) or None
+
+    def _known(self, ids: np.ndarray) -> np.ndarray:
+        """Return ids with `unknown_id` in the place of ids that the model does not know."""
+        known, unknown = self._text.known_ids, self._text.unknown_id
+        return np.where(ids < known, ids, np.int32(unknown)) if known else ids
+
+    @cached_property
+    def added_tokens(self) -> dict[str, bool]:
+        """The added tokens, which are looked for in a text before it is split, and whether each is a special one."""
+        return {token.content: token.special for token in self._tokenizer.get_added_tokens_decoder().values()}
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of token ids, without special tokens unless the caller wants them; raises `InputError`."""
+        known = ids_array("ids", ids)
+        if known.size and known.max() > NO_LIMIT:
+            raise InputError(f"ids must be token ids, and no vocabulary reaches {known.max()}")
+        skip = flag("skip_special_tokens", skip_special_tokens)
+        if self._text.bytes_alone:
+            found = map(self._token_with_text if skip else self._tokenizer.id_to_token, known.tolist())
+            return self._with_bytes_alone(token for token in found if token is not None)
+        with failures("turns ids into text"):
+            return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
+
+    def _with_bytes_alone(self, tokens: Iterable[str]) -> str:
+        """Return the text of tokens as `TextConfig.bytes_alone` asks for it, which `tokenizers` cannot decode."""
+        numbered = dict(enumerate(tokens))
+        text = self._decoding(numbered.__getitem__, lambda token: "")
+        return "".join([*map(text.add, numbered), text.end()])
+
+    def continuation(self, ids: Sequence[int]) -> str:
+        """Return the text of new tokens, which may begin with a space where the model's tokens after a prompt do.
+
+        `decode` is for whole texts, in front of which SentencePiece puts a space that is removed again.
+        """
+        first = next((token for token in map(self._token_with_text, ids) if token is not None), "")
+        return self._space_before(first) + self.decode(ids)
+
+    def _space_before(self, token: str) -> str:
+        """Return the space that stands before a text of new tokens whose first one this is, or ""."""
+        return " " if self._text.keeps_space and token.startswith(("▁", "<0x20>")) else ""
+
+    def incremental(self) -> IncrementalText:
+        """Return what decodes ids one by one: the texts that it gives are together that of `continuation`."""
+        return self._decoding(self._token_with_text, self._space_before)
+
+    def _decoding(self, token_of: Callable[[int], str | None], space_before: Callable[[str], str]) -> IncrementalText:
+        """Return what decodes one by one.
+
+        token_of: returns the token of an id; None for an id that has no text. space_before: returns what stands before
+        the text, by its first token.
+        """
+        decoder = self._tokenizer.decoder
+        stated = None if decoder is None else json.loads(decoder.__getstate__())
+        return IncrementalText(stated, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
+
+    def token_text(self, number: int) -> tuple[str, bytes]:
+        """Return what a token adds to a text in whose middle it stands; of a special token, what it is called.
+
+        It comes as text, with U+FFFD for bytes that are no character, and as bytes.
+        """
+        found = self._texts.get(number)
+        if found is None:
+            token = self.token(number)
+            data = token.encode() if token in self._special else self._no_text.bytes_in_the_middle(number)
+            found = self._texts[number] = data.decode("utf-8", "replace"), data
+        return found
+
+    def token_bytes(self, number: int) -> bytes:
+        """Return the bytes of `token_text`."""
+        return self.token_text(number)[1]
+
+    @cached_property
+    def _texts(self) -> dict[int, tuple[str, bytes]]:
+        """What `token_text` found before."""
+        return {}
+
+    @cached_property
+    def _no_text(self) -> IncrementalText:
+        """The text of no ids."""
+        return self.incremental()
+
+    def _token_with_text(self, number: int) -> str | None:
+        """Return the token of an id; None for a special token, and for an id that the vocabulary lacks."""
+        token = self._tokenizer.id_to_token(number)
+        return None if token is None or token in self._special else str(token)
+
+    @cached_property
+    def _special(self) -> set[str]:
+        """The special tokens, which `decode` leaves out."""
+        return {content for content, special in self.added_tokens.items() if special}
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The ids of the special and other added tokens by their texts, such as {"</s>": 2}."""
+        return special_ids(self._text)
