@@ -58,6 +58,25 @@ def tiles(cu_seqlens: np.ndarray, rows: int, keys: np.ndarray | None = None) -> 
     sequences = np.repeat(np.arange(len(lengths)), counts)
     return np.stack([sequences, within * rows, keys[sequences]], axis=1).astype(np.int32)
 
+# The arguments of the kernel:
+# - qkv: u16 [N, (H+2G)d], bfloat16: queries, keys, values; query head h reads key head h // (H/G)
+# - out: u16 [N, H d], bfloat16
+# - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
+# - scale: f32 > 0
+# - left, right: i32, how many keys a query sees before and after its own; at most UNBOUNDED
+# - rate, cap: f32, CAP_RATE / cap and the cap, c over the scale of c tanh(score / c)
+# - line: f32 [H, 2R+1], the biases over the scale for the distances t - s of a query and a key from -R to R, beyond
+#     which the first and the last one count
+# - slopes: f32 [H], over the scale, what is added for each token of distance
+# - terms: u16 [N, 2 H L], bfloat16: for each head of queries, then of keys, the terms of L rows of relative positions
+# - numbers: i32 [2R+1], the row of each distance from -R to R; H must be G
+#
+# Arguments of what does not change the scores are dummies.
+#
+# Query t sees the keys s of its sequence with t - left <= s <= t + right that are below the number of keys. A query
+# that sees no key gets zeros. Steps begin at multiples of `keys`, and steps outside of the band of all queries of the
+# block are left out.
+
 
 def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: bool = False, relative: bool = False
                      ) -> Kernel:
@@ -65,24 +84,7 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
 
     capped, biased, relative: what changes the scores (`ptx/scores.py`).
 
-    Its arguments:
-    - qkv: u16 [N, (H+2G)d], bfloat16: queries, keys, values; query head h reads key head h // (H/G)
-    - out: u16 [N, H d], bfloat16
-    - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
-    - scale: f32 > 0
-    - left, right: i32, how many keys a query sees before and after its own; at most UNBOUNDED
-    - rate, cap: f32, CAP_RATE / cap and the cap, c over the scale of c tanh(score / c)
-    - line: f32 [H, 2R+1], the biases over the scale for the distances t - s of a query and a key from -R to R, beyond
-        which the first and the last one count
-    - slopes: f32 [H], over the scale, what is added for each token of distance
-    - terms: u16 [N, 2 H L], bfloat16: for each head of queries, then of keys, the terms of L rows of relative positions
-    - numbers: i32 [2R+1], the row of each distance from -R to R; H must be G
-
-    Arguments of what does not change the scores are dummies.
-
-    Query t sees the keys s of its sequence with t - left <= s <= t + right that are below the number of keys. A query
-    that sees no key gets zeros. Steps begin at multiples of `keys`, and steps outside of the band of all queries of the
-    block are left out.
+    Its arguments are described above.
     """
     if d not in WIDTHS or rows not in (64, 128) or (rows == 128 and d > WIDEST_OF_128_ROWS):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
