@@ -5,8 +5,8 @@
 unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda cubins demo demo-chat demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage \
-	fuzz-requests faults \
+.PHONY: help test test-quick test-cuda test-cuda-families cubins demo demo-chat demo-speech demo-serve demo-translate \
+	clients lint fuzz fuzz-guided fuzz-coverage fuzz-requests faults \
 	soak jobs snapshots documents adapters compatibility asan ubsan tsan emulate arm64 mistakes same-bits bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
 
@@ -80,6 +80,9 @@ test-cuda: $(CUDA)/installed  ## Check the CUDA kernels without a GPU: run as Py
 
 cubins: $(CUDA)/installed  ## Compile the stored kernels of the CUDA backend (no GPU; a quarter of an hour of one core)
 	$(CUDA)/bin/python -m tools.cubins
+
+test-cuda-families: $(CUDA)/installed  ## Run a layer of every golden encoder as CUDA kernels without a GPU (ten minutes)
+	ALL_ENCODERS=1 $(CUDA)/bin/python -m pytest -n 2 tests/backends/numba_cuda/test_families.py
 
 # In an environment of its own, because the packages of the frameworks take 4 GB. asyncio's options are for the
 # asynchronous tests of langchain-tests. Newer versions of torch would bring CUDA. Spark needs a Java virtual machine, and

@@ -21,7 +21,7 @@ from engine.backends.numba_cuda.support import LARGEST_ROW, RUNS, Layout, check,
 from engine.backends.numba_cuda.toolchain import types
 from engine.backends.reference.ops import ReferenceOps
 from engine.base.errors import BackendUnavailable, UnsupportedError
-from engine.families import t5
+from engine.model.attention import RelativePositions
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
@@ -29,6 +29,7 @@ from engine.programs.operations import Attend, Embed, Heads, Linear, LinearPart,
 from engine.programs.program import Program
 
 from ..tools import fake_cuda
+from ..tools.golden_models import ENCODERS, config_of
 from ..tools.gpu_arrays import InterfaceArray
 from ..tools.paths import TESTS
 
@@ -85,15 +86,20 @@ BERT = ModelConfig("test", hidden_size=8, num_layers=2, num_heads=4, head_width=
 
 
 @pytest.mark.parametrize(("config", "told"), [
-    (replace(BERT, attention_bias="alibi"), "Attend with bias"),
-    (t5.read_config({"num_layers": 1}), "Attend with bias"),
     (replace(BERT, hidden_size=LARGEST_ROW + 1), f"Embed of rows wider than {LARGEST_ROW}; Norm of rows wider than "
      f"{LARGEST_ROW}"),
-], ids=["ALiBi", "T5", "wide rows"])
+    (replace(BERT, num_kv_heads=2, relative=RelativePositions(terms=("c2p",), limit=6)),
+     "Attend with relative positions and 2 heads of keys for 4 of queries"),
+], ids=["wide rows", "relative positions of few heads of keys"])
 def test_a_model_is_refused_with_all_that_does_not_run(config, told):
     with pytest.raises(UnsupportedError) as caught:
         numba_cuda.BACKEND.prepare(config, {}, RunConfig())
     assert str(caught.value) == f"the cuda backend does not run {told}; cython, numba and reference run it"
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_every_encoder_runs(name):
+    check(program_of(config_of(name)))
 
 
 @pytest.mark.parametrize("kind", RUNS, ids=lambda kind: kind.__name__)

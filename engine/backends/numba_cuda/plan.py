@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from .bucket import BucketGroup, Shape, groups, stage
 from .device import Device
 from .kernels import copy, embedding, heads, norm, pooling
 from .observing import Observation, observed_weights
-from .products import Products, choose_products
+from .products import KINDS, PLAIN, Products, Scores, choose_products
 from .rotation import Rotations
 from .shared_array import SharedArray
 from .support import FLOAT32, OPERAND, Step, check, layouts, steps_of
@@ -59,11 +60,14 @@ class CudaPlan:
             device.activate()
             self._products: Products = choose(device, program, run.precision)
             self._layouts = layouts(program, self._products.head_width)
-            self._weights = upload_weights(device, program, weights, self._products.convert, self._layouts)
-            self._workspace = Workspace(device, program, run.max_tokens, self._products.dtype, self._layouts)
+            self._weights = upload_weights(device, program, weights, self._products.convert, self._layouts,
+                                           run.max_tokens, self._products.convert_table)
+            self._workspace = Workspace(device, program, run.max_tokens, self._products.dtype, self._layouts,
+                                        max((len(each.zeros) for each in self._weights.relatives.values()), default=0))
             self._embedded = self._layouts[writes(program.operations[0])[0]]
-            self._head_width = max((self._layouts[operation.q].padded for operation in program.operations
-                                    if isinstance(operation, Attend)), default=0)
+            attends = [operation for operation in program.operations if isinstance(operation, Attend)]
+            self._head_width = max((self._layouts[operation.q].padded for operation in attends), default=0)
+            self._kind = max((self._scores(operation).kind for operation in attends), key=KINDS.index, default=PLAIN)
             self._rotations = Rotations(device, program, run.max_tokens)
             self._result = self._workspace.result
             self._slots = [Slot(device, run.max_tokens, self._result.shape[1]) for _ in range(2)]
@@ -156,7 +160,7 @@ class CudaPlan:
         for slot, group in zip(cycle(self._slots), groups(batch, self._max_tokens)):
             slot.finish()
             stop.check()
-            shape = stage(batch, group, self._products.tile_rows(group.longest, self._head_width), slot.integers)
+            shape = stage(batch, group, self._tile_rows(group.longest), slot.integers)
             self._workspace.take(shape, slot.integers)
             if batch.inputs_embeds is not None:
                 rows = self._embedded.spread(batch.inputs_embeds[group.tokens], 1)
@@ -170,6 +174,15 @@ class CudaPlan:
             finally:            # after a stop, too, copies that are queued still read the slot
                 slot.queued()
             yield slot, group, shape
+
+    def _tile_rows(self, longest: int) -> int:
+        return self._products.tile_rows(longest, self._head_width, self._kind)
+
+    def _scores(self, operation: Attend, terms: Any = None) -> Scores:
+        bias, relative = operation.bias, operation.relative
+        return Scores(operation.scale, operation.window, operation.softcap,
+                      self._weights.biases[bias, operation.scale] if bias else None,
+                      self._weights.relatives[relative] if relative else None, terms)
 
     def _run(self, shape: Shape, stop: Stop) -> None:
         """Queue a pass, and record it if its shape is new."""
@@ -249,8 +262,8 @@ class CudaPlan:
 
     def _attend(self, operation: Attend, shape: Shape, work: WorkspaceRows) -> None:
         qkv, out = work.arrays[OPERAND, operation.q], work.arrays[OPERAND, operation.out]
-        self._products.attention(qkv, out, self._layouts[operation.q].parts, operation.scale, work.cu_seqlens,
-                                 work.tiles, shape.tile_rows, operation.window)
+        self._products.attention(qkv, out, self._layouts[operation.q].parts, self._scores(operation, work.terms),
+                                 work.cu_seqlens, work.tiles, shape.tile_rows)
 
     def _store(self, operation: Store, shape: Shape, work: WorkspaceRows) -> None:
         """Copy the token vectors to the result if zeros follow each of them."""

@@ -5,6 +5,7 @@ All classes have the same methods, so that the plan does not depend on the preci
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
@@ -15,13 +16,52 @@ from ...programs.program import Program
 from ...weights.bfloat16 import to_bfloat16
 from .device import Device
 from .kernels import attention, attention_hopper, float32, linear, linear_hopper
+from .ptx.scores import CAP_RATE
 from .support import buffers_of
-from .weights import DeviceAffine
+from .weights import DeviceAffine, DeviceBias, DeviceRelative
 
 # Each kernel object is created once, so that a device compiles it once for all plans.
 _bfloat16_linear, _bfloat16_attention = cache(linear.linear_kernel), cache(attention.attention_kernel)
 _hopper_linear, _hopper_attention = cache(linear_hopper.linear_kernel), cache(attention_hopper.attention_kernel)
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
+
+
+KINDS = PLAIN, CHANGED, RELATIVE = "plain", "changed", "relative"
+"""Kinds of attention: scores as they are, with a cap or biases by distance, with relative positions."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What an Attend does to its scores; the arrays are on the device."""
+
+    scale: float
+    window: tuple[int | None, int | None] = (None, None)
+    """How many keys a query sees before and after its own; None for all of them."""
+    softcap: float = 0.0
+    bias: DeviceBias | None = None
+    relative: DeviceRelative | None = None
+    terms: Any = None
+    """Memory for the terms of relative positions: operands [N, columns of relative.table]."""
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """Return the options of the kernels."""
+        return {"capped": self.softcap > 0, "biased": self.bias is not None, "relative": self.relative is not None}
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of attention."""
+        return RELATIVE if self.relative else CHANGED if self.softcap or self.bias else PLAIN
+
+    def arguments(self, floats: Any, operands: Any, numbers: Any) -> list[Any]:
+        """Return the arguments of a kernel from the scale to the row numbers; the others are dummies for arrays."""
+        sides = [np.int32(min(attention.UNBOUNDED if side is None else side, attention.UNBOUNDED))
+                 for side in self.window]
+        cap = self.softcap / self.scale
+        line, slopes = (self.bias.line, self.bias.slopes) if self.bias else (floats, floats[0])
+        terms = (self.terms, self.relative.numbers) if self.relative else (operands, numbers)
+        return [np.float32(self.scale), *sides, np.float32(CAP_RATE / cap if cap else 0), np.float32(cap), line, slopes,
+                *terms]
 
 
 class Products(Protocol):
@@ -33,13 +73,16 @@ class Products(Protocol):
     def convert(self, weight: np.ndarray) -> np.ndarray:
         """Convert the float32 weight of a linear map to an operand."""
 
+    def convert_table(self, table: np.ndarray) -> np.ndarray:
+        """Convert float32 to operands, for a kernel that reads rows as they are."""
+
     def head_width(self, d: int) -> int:
         """Return the number of columns that a head of width d takes with the zeros behind it."""
 
-    def tile_rows(self, longest: int, d: int) -> int:
+    def tile_rows(self, longest: int, d: int, kind: str = PLAIN) -> int:
         """Return the number of queries per entry of attention's work list.
 
-        longest: the most tokens of a sequence. d: the width of a head with its zeros
+        longest: the most tokens of a sequence. d: the width of a head with its zeros. kind: PLAIN, CHANGED or RELATIVE
         """
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
@@ -50,12 +93,9 @@ class Products(Protocol):
         results are multiplied
         """
 
-    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any, tile_rows: int,
-                  window: tuple[int | None, int | None] = (None, None)) -> None:
-        """Compute every token's attention, [N, H d], from queries, keys and values [N, (H + 2 G) d].
-
-        window: how many keys a query sees before and after its own; None for all of them
-        """
+    def attention(self, qkv: Any, out: Any, heads: int, scores: Scores, cu_seqlens: Any, tiles: Any,
+                  tile_rows: int) -> None:
+        """Compute every token's attention, [N, H d], from queries, keys and values [N, (H + 2 G) d]."""
 
 
 class BFloat16Products:
@@ -67,15 +107,19 @@ class BFloat16Products:
         """Hold the device. tile: the tile of linear maps, or None to choose it by the size."""
         self._device, self._tile = device, tile
         self._dummy = device.allocate((1, 1), np.float32)
+        self._dummies = self._dummy, device.allocate((1, 1), np.uint16), device.allocate((1,), np.int32)
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
         return to_bfloat16(weight)
 
+    def convert_table(self, table: np.ndarray) -> np.ndarray:
+        return to_bfloat16(table)
+
     def head_width(self, d: int) -> int:
         return next(width for width in attention.WIDTHS if d <= width)
 
-    def tile_rows(self, longest: int, d: int) -> int:
-        return 64 if longest <= 64 or d > attention.WIDEST_OF_128_ROWS else 128
+    def tile_rows(self, longest: int, d: int, kind: str = PLAIN) -> int:
+        return 64 if longest <= 64 or d > attention.WIDEST_OF_128_ROWS or kind != PLAIN else 128
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
@@ -89,11 +133,19 @@ class BFloat16Products:
         grid = -(-M // tile.columns), -(-N // tile.rows)
         self._device.launch(kernel, grid, x, weights.weight, weights.bias, addend, out)
 
-    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any, tile_rows: int,
-                  window: tuple[int | None, int | None] = (None, None)) -> None:
-        kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows)
-        self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, np.float32(scale),
-                            *_sides(window))
+    def attention(self, qkv: Any, out: Any, heads: int, scores: Scores, cu_seqlens: Any, tiles: Any,
+                  tile_rows: int) -> None:
+        if scores.relative is not None:
+            self._terms(qkv, scores.relative, scores.terms, 2 * heads)
+        kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows, **scores.options)
+        self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, *scores.arguments(*self._dummies))
+
+    def _terms(self, qkv: Any, relative: DeviceRelative, out: Any, heads: int) -> None:
+        """Compute the terms of relative positions: each head of queries and keys times its rows of the table."""
+        tile, N, M = linear.SMALL, out.shape[0], out.shape[1] // heads
+        grid = -(-M // tile.columns), -(-N // tile.rows), heads
+        self._device.launch(_bfloat16_linear("identity", False, tile, gate=False, wide=False), grid, qkv,
+                            relative.table, relative.zeros, self._dummy, out)
 
 
 class HopperProducts(BFloat16Products):
@@ -121,17 +173,21 @@ class HopperProducts(BFloat16Products):
         grid = (min(processors, _tiles(N, M, tile)),)       # a block computes several tiles, one after the other
         self._device.launch(kernel, grid, x_map, w_map, weights.bias, addend, out, np.int32(x.shape[1]))
 
-    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any, tile_rows: int,
-                  window: tuple[int | None, int | None] = (None, None)) -> None:
+    def tile_rows(self, longest: int, d: int, kind: str = PLAIN) -> int:
+        return super().tile_rows(longest, d, PLAIN if kind == CHANGED and d in attention_hopper.WIDTHS else kind)
+
+    def attention(self, qkv: Any, out: Any, heads: int, scores: Scores, cu_seqlens: Any, tiles: Any,
+                  tile_rows: int) -> None:
         d = out.shape[1] // heads
-        if d not in attention_hopper.WIDTHS:
-            super().attention(qkv, out, heads, scale, cu_seqlens, tiles, tile_rows, window)
+        if d not in attention_hopper.WIDTHS or scores.kind == RELATIVE:
+            super().attention(qkv, out, heads, scores, cu_seqlens, tiles, tile_rows)
             return
         qkv_map = self._device.tensor_map(qkv, attention_hopper.KEYS)
         grid = (min(self._device.multiprocessors, len(tiles) * heads),)
         key_heads = np.int32((qkv.shape[1] // d - heads) // 2)
-        self._device.launch(_hopper_attention(d, tile_rows), grid, qkv_map, out, cu_seqlens, tiles, key_heads,
-                            np.float32(scale), *_sides(window))
+        capped, biased = scores.softcap > 0, scores.bias is not None
+        self._device.launch(_hopper_attention(d, tile_rows, capped=capped, biased=biased), grid, qkv_map, out,
+                            cu_seqlens, tiles, key_heads, *scores.arguments(*self._dummies)[:7])
 
 
 def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> linear_hopper.HopperTile:
@@ -140,11 +196,6 @@ def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> line
         return linear_hopper.LARGE
     busy = 2 * _tiles(N, M, linear_hopper.ALTERNATE) >= processors      # at least half of the GPU
     return linear_hopper.ALTERNATE if busy else linear_hopper.SMALL
-
-
-def _sides(window: tuple[int | None, int | None]) -> list[np.int32]:
-    """Return the arguments of a kernel for a window."""
-    return [np.int32(min(attention.UNBOUNDED if side is None else side, attention.UNBOUNDED)) for side in window]
 
 
 def _tiles(N: int, M: int, tile: linear.Tile | linear_hopper.HopperTile) -> int:
@@ -159,15 +210,18 @@ class Float32Products:
 
     def __init__(self, device: Device):
         self._device = device
-        self._dummy = device.allocate((1, 1), np.float32)
+        self._dummy, self._numbers = device.allocate((1, 1), np.float32), device.allocate((1,), np.int32)
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
         return weight
 
+    def convert_table(self, table: np.ndarray) -> np.ndarray:
+        return table
+
     def head_width(self, d: int) -> int:
         return -(-d // 32) * 32
 
-    def tile_rows(self, longest: int, d: int) -> int:
+    def tile_rows(self, longest: int, d: int, kind: str = PLAIN) -> int:
         return float32.TILE_ROWS
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
@@ -176,12 +230,17 @@ class Float32Products:
         self._device.launch(_float32_linear(activation, residual is not None, gate), float32.linear_grid(*out.shape), x,
                             weights.weight, weights.bias, addend, out)
 
-    def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any, tile_rows: int,
-                  window: tuple[int | None, int | None] = (None, None)) -> None:
+    def attention(self, qkv: Any, out: Any, heads: int, scores: Scores, cu_seqlens: Any, tiles: Any,
+                  tile_rows: int) -> None:
         d = out.shape[1] // heads
         key_heads = (qkv.shape[1] // d - heads) // 2
-        self._device.launch(_float32_attention(d), float32.attention_grid(len(tiles), heads), qkv, out, cu_seqlens,
-                            tiles, np.int32(heads), np.int32(key_heads), np.float32(scale), *_sides(window))
+        if (relative := scores.relative) is not None:
+            grid = *float32.linear_grid(len(scores.terms), scores.terms.shape[1] // (2 * heads)), 2 * heads
+            self._device.launch(_float32_linear(None, False, False), grid, qkv, relative.table, relative.zeros,
+                                self._dummy, scores.terms)
+        self._device.launch(_float32_attention(d, **scores.options), float32.attention_grid(len(tiles), heads), qkv,
+                            out, cu_seqlens, tiles, np.int32(heads), np.int32(key_heads),
+                            *scores.arguments(self._dummy, self._dummy, self._numbers))
 
 
 def choose_products(device: Device, program: Program, precision: str) -> Products:

@@ -17,14 +17,17 @@ import numpy as np
 
 from ...base.errors import UnsupportedError
 from ...programs.operations import (
+    Affine,
     Attend,
     Buffer,
+    DistanceBias,
     Embed,
     Heads,
     Linear,
     LinearPart,
     Norm,
     Operation,
+    Relative,
     Rotary,
     Store,
     Table,
@@ -50,8 +53,10 @@ RUNS: dict[type, dict[str, Any]] = {
     Heads: _any("buffers", "layer", "eps", "rotary", "norms", "joint"),
     Rotary: _any("theta", "width", "positions", "interleaved", "scale", "frequencies", "factor"),
     Attend: _any("q", "k", "v", "out", "scale", "layer")
-            | {"window": ANY, "bias": (None,), "observed": ((),), "relative": (None,), "keys": ("pass",),
-               "softcap": (0.0,)},
+            | _any("window", "bias", "relative", "softcap") | {"observed": ((),), "keys": ("pass",)},
+    DistanceBias: _any("table", "max_distance", "one_sided"),
+    Relative: _any("table", "width", "key", "query", "norm", "eps", "limit", "buckets"),
+    Affine: _any("weight", "bias"),
     Store: _any("x", "layer") | {"array": (0,), "top": (False,), "softcap": (0.0,)},
 }
 """The operations that run, with the values of each field that run.
@@ -179,6 +184,8 @@ def _unlisted(program: Program) -> Iterator[str]:
         yield from _unlisted_fields(operation)
         if isinstance(operation, Attend):
             q, v = shapes[operation.q], shapes[operation.v]
+            if operation.relative is not None and q.heads != v.heads:
+                yield f"Attend with relative positions and {v.heads} heads of keys for {q.heads} of queries"
             if q.width // (q.heads or 1) != v.width // (v.heads or 1):
                 yield f"Attend with {_heads(q)} for queries and {_heads(v)} for values"
         if isinstance(operation, Norm | Embed) and shapes[operation.out].width > LARGEST_ROW:

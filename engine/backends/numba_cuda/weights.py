@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...programs.operations import Embed, Heads, Linear, Norm, Table
+from ...model.positions import alibi_slopes, distance_bias, relative_rows
+from ...programs.operations import Attend, DistanceBias, Embed, Heads, Linear, Norm, Relative, Table
 from ...programs.program import Program
 from ...weights.quantize import widen
+from ..relative import relative_vectors
 from .device import Device, upload
 from .ptx.epilogue import interleave
 from .support import Layout
@@ -22,6 +24,28 @@ class DeviceAffine:
 
     weight: Any
     bias: Any
+
+
+@dataclass(frozen=True)
+class DeviceBias:
+    """The biases of scores by distance, over the scale of the scores: `ptx.scores.cap_and_bias`."""
+
+    line: Any
+    """float32 [H, 2R+1]: of the distances -R to R of a query and a key."""
+    slopes: Any
+    """float32 [H]"""
+
+
+@dataclass(frozen=True)
+class DeviceRelative:
+    """The table of relative positions for the heads of queries, then of keys, and the row of each distance."""
+
+    table: Any
+    """Operands [2 H L, d]: the key vectors of L rows for each head of queries, then the query vectors."""
+    zeros: Any
+    """float32 [2 H L]: the bias of the map that the table is."""
+    numbers: Any
+    """int32 [2R+1]: of the distances -R to R."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +62,9 @@ class Weights:
     """float32 [V,P], [L,P] and [Y,P]."""
     head_norms: dict[tuple[str, ...], Any]
     """The weights of the norms of heads by their names: float32 [names, longest]."""
+    biases: dict[tuple[DistanceBias, float], DeviceBias]
+    """By the bias and the scale of the scores."""
+    relatives: dict[Relative, DeviceRelative]
 
 
 def linear_key(operation: Linear) -> tuple[Any, ...]:
@@ -46,8 +73,13 @@ def linear_key(operation: Linear) -> tuple[Any, ...]:
 
 
 def upload_weights(device: Device, program: Program, weights: Mapping[str, np.ndarray],
-                   convert: Callable[[np.ndarray], np.ndarray], layouts: Mapping[str, Layout]) -> Weights:
-    """Copy all weights to the device; `convert` converts the float32 weight of a linear map to the operands' dtype."""
+                   convert: Callable[[np.ndarray], np.ndarray], layouts: Mapping[str, Layout], longest: int,
+                   convert_table: Callable[[np.ndarray], np.ndarray]) -> Weights:
+    """Copy all weights to the device.
+
+    convert: converts the float32 weight of a linear map to operands; convert_table: does so without laying them out for
+    a kernel. longest: the most tokens of a sequence, which limits distances
+    """
 
     def affine(weight: np.ndarray, bias: np.ndarray) -> DeviceAffine:
         return DeviceAffine(upload(device, weight), upload(device, bias))
@@ -67,7 +99,7 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
 
     dummy = np.zeros((1, 8), np.float32)
     uploaded = Weights(linears={}, norms={None: affine(dummy[0], dummy[0])}, tables={None: upload(device, dummy)},
-                       head_norms={(): upload(device, dummy)})
+                       head_norms={(): upload(device, dummy)}, biases={}, relatives={})
     for operation in program.operations:
         match operation:
             case Embed():
@@ -86,4 +118,43 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
                 for i, vector in enumerate(vectors):
                     together[i, :len(vector)] = vector
                 uploaded.head_norms[operation.norms] = upload(device, together)
+            case Attend():
+                heads = layouts[operation.q]
+                if operation.bias is not None and (operation.bias, operation.scale) not in uploaded.biases:
+                    line, slopes = _bias_lines(operation.bias, weights, heads.parts, longest)
+                    uploaded.biases[operation.bias, operation.scale] = DeviceBias(
+                        *(upload(device, (each / operation.scale).astype(np.float32)) for each in (line, slopes)))
+                if operation.relative is not None and operation.relative not in uploaded.relatives:
+                    rows_of_heads, numbers = _relative_table(operation.relative, program, weights, heads, longest)
+                    uploaded.relatives[operation.relative] = DeviceRelative(
+                        upload(device, convert_table(rows_of_heads)),
+                        upload(device, np.zeros(len(rows_of_heads), np.float32)),
+                        upload(device, numbers))
     return uploaded
+
+
+def _bias_lines(bias: DistanceBias, weights: Mapping[str, np.ndarray], heads: int, longest: int
+                ) -> tuple[np.ndarray, np.ndarray]:
+    """Return the biases [H, 2R+1] of the distances -R to R of a query and a key, and the slopes [H]."""
+    if bias.table is None:
+        return np.zeros((heads, 1)), -alibi_slopes(heads)
+    radius = min(bias.max_distance, longest)        # all longer distances are in one bucket
+    table = widen(weights, bias.table.name)
+    return distance_bias(radius + 1, heads, table, bias.max_distance, bias.one_sided), np.zeros(heads)
+
+
+def _relative_table(relative: Relative, program: Program, weights: Mapping[str, np.ndarray], heads: Layout,
+                    longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the table of a `DeviceRelative` in float32, and the row of each distance. A missing term is zeros."""
+    names = [relative.table.name, *(name for affine in (relative.key, relative.query, relative.norm) if affine
+                                    for name in (affine.weight, affine.bias) if name)]
+    wide = {name: widen(weights, name, program.parameters[name]) for name in names}
+    radius = min(relative.limit, longest)
+    numbers = relative_rows(np.arange(-radius, radius + 1), relative.limit, relative.buckets)
+    first, count = int(numbers.min()), int(np.ptp(numbers)) + 1         # rows of longer distances are left out
+    table = np.zeros((2, heads.parts, -(-count // 8) * 8, heads.padded), np.float32)
+    for own, vectors in zip(table, relative_vectors(relative, wide), strict=True):
+        if vectors is not None:     # [rows, H d]
+            by_head = vectors[first : first + count].reshape(count, heads.parts, heads.width).swapaxes(0, 1)
+            own[:, :count, : heads.width] = by_head
+    return table.reshape(-1, heads.padded), numbers - np.int32(first)

@@ -30,6 +30,8 @@ class WorkspaceRows:
     """float32 [N, P], or None if the pass starts from ids."""
     arrays: dict[tuple[str, str], Any]
     """An array for each (form, buffer): float32 or the operands' dtype. In a float32 plan both forms are one array."""
+    terms: Any
+    """Operands [N, columns] for the terms of relative positions, or None if the model has none."""
     dummies: dict[str, Any]
     """For each form, an argument that a kernel does not use."""
 
@@ -45,7 +47,8 @@ class Workspace:
     """Arrays on the device for passes of up to `max_tokens` tokens: one for each result and form (`support.Step`)."""
 
     def __init__(self, device: Device, program: Program, max_tokens: int, operands: np.dtype,
-                 layouts: Mapping[str, Layout]):
+                 layouts: Mapping[str, Layout], terms: int = 0):
+        """Allocate the arrays; terms: the number of columns for the terms of relative positions."""
         largest = largest_shape(max_tokens)
         self._device = device
         self._integers = device.allocate((largest.size,), np.int32)
@@ -60,6 +63,7 @@ class Workspace:
                     columns = sum(layouts[name].columns for name in names)
                     allocated[key] = device.allocate((largest.tokens, columns), dtypes[form])
                 self._arrays[form, names[0]] = allocated[key]
+        self._terms = device.allocate((largest.tokens, terms), operands) if terms else None
         stored = layouts[reads(program.operations[-1])[0]]
         rows = self._arrays[FLOAT32, reads(program.operations[-1])[0]]
         self.result = rows if stored.columns == stored.width else device.allocate((largest.tokens, stored.width),
@@ -84,7 +88,8 @@ class Workspace:
         """Return the arrays for a pass of this shape."""
         n = shape.tokens
         return WorkspaceRows(*shape.views(self._integers), self.embeds[:n] if shape.embeds else None,
-                    {key: array[:n] for key, array in self._arrays.items()}, self._dummies)
+                    {key: array[:n] for key, array in self._arrays.items()},
+                    None if self._terms is None else self._terms[:n], self._dummies)
 
 
 class Slot:

@@ -9,25 +9,27 @@ from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from ...tools import cuda_emulator
 from ...tools.hopper_emulator import tensor_map
-from .test_attention import definition
+from .test_attention import Change, definition
 
 NAN = 0x7FC0
 
 
-def run(qkv, lengths, H, G, d, rows, late=True, blocks=1, window=(UNBOUNDED, UNBOUNDED), keys=None):
+def run(qkv, lengths, H, G, d, rows, late=True, blocks=1, window=(UNBOUNDED, UNBOUNDED), keys=None,
+        change=None):
     """Run the kernel; the work list ends with an entry that names an empty sequence, as a plan's may."""
     cu_seqlens = np.cumsum([0, *lengths, 0]).astype(np.int32)
     work = tiles(cu_seqlens, rows, None if keys is None else np.array([*keys, 0]))
     work = np.concatenate([work, np.array([[len(lengths), 0, 0]], np.int32)])
     out = np.full((len(qkv), H * d), NAN, np.uint16)
-    kernel = attention_kernel(d, rows)
+    change = change or Change(H)
+    kernel = attention_kernel(d, rows, capped=change.options["capped"], biased=change.options["biased"])
     cuda_emulator.launch(kernel, blocks, tensor_map(qkv, KEYS), out, cu_seqlens, work, np.int32(G), np.float32(d**-0.5),
-                         *map(np.int32, window), late=late)
+                         *map(np.int32, window), *change.arguments(d)[:4], late=late)
     return out
 
 
-def exact(qkv, lengths, H, G, d, window=(UNBOUNDED, UNBOUNDED), keys=None):
-    return definition(qkv, np.cumsum([0, *lengths]), d, H, window, keys).reshape(-1, H * d)
+def exact(qkv, lengths, H, G, d, window=(UNBOUNDED, UNBOUNDED), keys=None, change=None):
+    return definition(qkv, np.cumsum([0, *lengths]), d, H, window, keys, change).reshape(-1, H * d)
 
 
 def random_qkv(tokens, H, G, d):
@@ -58,6 +60,16 @@ def test_bands(window, keys):
     assert np.linalg.norm(from_bfloat16(got) - expected) <= 3e-3 * np.linalg.norm(expected)
     assert not from_bfloat16(got)[~expected.any(axis=1)].any()
     np.testing.assert_array_equal(run(qkv, lengths, 1, 1, d, 128, window=window, keys=keys), got)
+
+
+@pytest.mark.parametrize("options", [{"cap": 1.5}, {"biased": True}], ids=str)
+def test_changed_scores(options):
+    lengths, H, d = [3, 140], 2, 64
+    qkv, change = random_qkv(143, H, 1, d), Change(H, **options)
+    expected = exact(qkv, lengths, H, 1, d, change=change)
+    got = run(qkv, lengths, H, 1, d, 64, change=change)
+    assert np.linalg.norm(from_bfloat16(got) - expected) <= 3e-3 * np.linalg.norm(expected)
+    np.testing.assert_array_equal(run(qkv, lengths, H, 1, d, 128, change=change), got)
 
 
 def test_a_sequence_has_the_same_bits_alone_and_beside_nan():

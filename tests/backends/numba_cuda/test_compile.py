@@ -20,14 +20,18 @@ def shifted(score, b, h, q_index, kv_index, shifts):
 
 
 VARIANTS = {
-    "attention": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)
-                            if rows == 64 or d <= k.WIDEST_OF_128_ROWS],
-    "attention_hopper": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)],
+    "attention": lambda k: [*(k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)
+                              if rows == 64 or d <= k.WIDEST_OF_128_ROWS),
+                            *(k.attention_kernel(d, 64, **{change: True}) for d in (64, 256)
+                              for change in ("capped", "biased", "relative"))],
+    "attention_hopper": lambda k: [*(k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)),
+                                   *(k.attention_kernel(d, rows, biased=True) for d in k.WIDTHS for rows in (64, 128)),
+                                   *(k.attention_kernel(d, 128, capped=True) for d in k.WIDTHS)],
     "copy": lambda k: [k.copy_kernel(bfloat16) for bfloat16 in (True, False)],
     "embedding": lambda k: [k.embedding_kernel("layer", 32), k.embedding_kernel(None, 128),
                             k.embedding_kernel("rms", 512)],
-    "float32": lambda k: [k.linear_kernel("gelu", gate=True), k.linear_kernel(residual=True), k.attention_kernel(32),
-                          k.attention_kernel(256)],
+    "float32": lambda k: [k.linear_kernel("gelu", gate=True), k.linear_kernel(residual=True), k.attention_kernel(256),
+                          k.attention_kernel(32, capped=True, biased=True, relative=True)],
     "heads": lambda k: [k.heads_kernel(norm, bfloat16) for norm in k.NORMS for bfloat16 in (True, False)],
     "linear": lambda k: [k.linear_kernel("gelu"), k.linear_kernel(residual=True),
                          *(k.linear_kernel(name, tile=k.SMALL) for name in ACTIVATIONS

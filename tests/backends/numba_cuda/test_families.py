@@ -15,15 +15,12 @@ from engine.backends.reference import ReferenceBackend
 from engine.model.run_config import RunConfig
 
 from ...families.cases import CASES
-from ...families.table import cuda
 from ...tools.batches import make_batch
 from ...tools.emulated_device import EmulatedDevice
-from ...tools.golden_models import ENCODERS as GOLDEN
-from ...tools.golden_models import config_of
+from ...tools.golden_models import ENCODERS as ALL
 from ...tools.paths import ENCODERS
 
-ALL = [name for name in GOLDEN if cuda(config_of(name))]
-SOME = [found[0] for case in CASES if (found := [name for name in case.golden if name in ALL])]
+SOME = [case.golden[0] for case in CASES if case.golden]
 TOKENS, NEIGHBOUR = 11, 2
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.5e-2}
 

@@ -145,6 +145,22 @@ def test_a_result_in_float32(tile):
     assert_close(problem.run(tile, wide=True), problem.exact("identity", False), 1e-6)
 
 
+@pytest.mark.parametrize("tile", [linear.SMALL, linear.LARGE], ids=str)
+def test_maps_side_by_side(tile):
+    """Each map reads columns of its own, and columns behind them are not read."""
+    problem, z = Problem(9, 80, 24), 2
+    x = to_bfloat16(np.random.default_rng(1).standard_normal((9, 3 * 24), np.float32))
+    out = np.full((9, 80), 0x7FFF, np.uint16)
+    grid = -(-40 // tile.columns), -(-9 // tile.rows), z
+    cuda_emulator.launch(linear.linear_kernel(tile=tile), grid, x, problem.w, problem.bias,
+                         np.zeros((1, 1), np.float32), out)
+    parts = []
+    for i in range(z):
+        problem.x = x[:, 24 * i:24 * i + 24]
+        parts.append(problem.exact("identity", False)[:, 40 * i:40 * i + 40])
+    assert_close(from_bfloat16(out), np.concatenate(parts, axis=1), BFLOAT16)
+
+
 def test_rows_of_a_gate_take_turns():
     assert interleave(np.arange(4), np.arange(10, 14)).tolist() == [0, 1, 10, 11, 2, 3, 12, 13]
     assert interleave(np.zeros((4, 3)), np.ones((4, 3)))[:, 0].tolist() == [0, 0, 1, 1, 0, 0, 1, 1]

@@ -23,8 +23,9 @@ from engine.backends.reference.ops import ReferenceOps
 from engine.backends.reference.plan import ReferencePlan
 from engine.base.errors import InputError, UnsupportedError
 from engine.encoding.pooling import pool
+from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import ACTIVATIONS as NAMES
-from engine.model.config import AttentionKind, ModelConfig
+from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
 from engine.programs.program import Program
@@ -81,6 +82,8 @@ KINDS = {
     "all keys": {},
     "causal": {"attention_kinds": (AttentionKind(causal=True, rotary_theta=100.0),)},
     "window": {"attention_kinds": (AttentionKind(window=2),)},
+    "ALiBi": {"attention_bias": "alibi"},
+    "relative": {"relative": RelativePositions(terms=("c2p", "p2c"), limit=6)},
 }
 """Kinds of attention, as options of a config."""
 
@@ -231,7 +234,8 @@ def test_maps_of_several_layers_are_uploaded_once():
     operations = program_of(config).operations
     twice = Program((*operations[:-1], *operations[1:]))
     weights = make_weights(config)
-    uploaded = upload_weights(EmulatedDevice(), twice, weights, lambda weight: weight, layouts(twice, lambda d: 32))
+    uploaded = upload_weights(EmulatedDevice(), twice, weights, lambda weight: weight, layouts(twice, lambda d: 32), 16,
+                              lambda table: table)
     assert len(uploaded.linears) == 4
     qkv = next(affine for (parts, *_), affine in uploaded.linears.items() if len(parts) == 3)
     weight, bias = qkv.weight.reshape(3, 32, 8), qkv.bias.reshape(3, 32)       # a head of 5 columns takes 32

@@ -29,6 +29,7 @@ from ..kernel import Kernel
 from ..ptx.copy import address, copy_async, copy_commit, copy_wait, shared_base, store_global
 from ..ptx.inline import f32, i32, u16
 from ..ptx.mma import swizzle, warp_product
+from ..ptx.scores import add_terms, cap_and_bias
 from ..ptx.softmax import LOG2_E, hide, soften
 from ..ptx.warp import pack_bf16, reciprocal, shuffle_xor
 from ..toolchain import cuda, device_function, types
@@ -57,20 +58,33 @@ def tiles(cu_seqlens: np.ndarray, rows: int, keys: np.ndarray | None = None) -> 
     sequences = np.repeat(np.arange(len(lengths)), counts)
     return np.stack([sequences, within * rows, keys[sequences]], axis=1).astype(np.int32)
 
+# The arguments of the kernel:
+# - qkv: u16 [N, (H+2G)d], bfloat16: queries, keys, values; query head h reads key head h // (H/G)
+# - out: u16 [N, H d], bfloat16
+# - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
+# - scale: f32 > 0
+# - left, right: i32, how many keys a query sees before and after its own; at most UNBOUNDED
+# - rate, cap: f32, CAP_RATE / cap and the cap, c over the scale of c tanh(score / c)
+# - line: f32 [H, 2R+1], the biases over the scale for the distances t - s of a query and a key from -R to R, beyond
+#     which the first and the last one count
+# - slopes: f32 [H], over the scale, what is added for each token of distance
+# - terms: u16 [N, 2 H L], bfloat16: for each head of queries, then of keys, the terms of L rows of relative positions
+# - numbers: i32 [2R+1], the row of each distance from -R to R; H must be G
+#
+# Arguments of what does not change the scores are dummies.
+#
+# Query t sees the keys s of its sequence with t - left <= s <= t + right that are below the number of keys. A query
+# that sees no key gets zeros. Steps begin at multiples of `keys`, and steps outside of the band of all queries of the
+# block are left out.
 
-def attention_kernel(d: int, rows: int = 128) -> Kernel:
+
+def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: bool = False, relative: bool = False
+                     ) -> Kernel:
     """Make the kernel for heads of width d, with `rows` (64 or 128) queries per block; grid (len(tiles), H).
 
-    Its arguments:
-    - qkv: u16 [N, (H+2G)d], bfloat16: queries, keys, values; query head h reads key head h // (H/G)
-    - out: u16 [N, H d], bfloat16
-    - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
-    - scale: f32 > 0
-    - left, right: i32, how many keys a query sees before and after its own; at most UNBOUNDED
+    capped, biased, relative: what changes the scores (`ptx/scores.py`).
 
-    Query t sees the keys s of its sequence with t - left <= s <= t + right that are below the number of keys. A query
-    that sees no key gets zeros. Steps begin at multiples of `keys`, and steps outside of the band of all queries of the
-    block are left out.
+    Its arguments are described above.
     """
     if d not in WIDTHS or rows not in (64, 128) or (rows == 128 and d > WIDEST_OF_128_ROWS):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
@@ -83,11 +97,13 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     all_but_the_latest_landed = copy_wait[1]        # waits until 1 group of copies at most is unfinished
     scores_of = warp_product(rows=16 * m_tiles, columns=keys, depth=d, pitch=pitch, a_pitch=pitch, start=True)
     mask_scores = band(m_tiles, keys)
+    change, with_terms = cap_and_bias(m_tiles, keys, capped, biased), add_terms(m_tiles, keys)
     weights_of = soften(m_tiles, keys, d)
     add_values = warp_product(rows=16 * m_tiles, columns=d, depth=keys, pitch=pitch, transposed=True)
     clear, store = _clear(m_tiles, d), _store(m_tiles, d)
 
-    def body(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, scale: Any, left: Any, right: Any) -> None:
+    def body(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, scale: Any, left: Any, right: Any, rate: Any, cap: Any,
+             line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         heads, head = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.y)
         key_heads = types.int32((qkv.shape[1] // d - heads) // 2)
@@ -137,8 +153,21 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
                 fetch(types.uint32(k_copy + next_buffer), k_source, jump, keys, room)
             copy_commit()
             scores_of(scores, q_row, low_chunk, types.uint32(k_row + buffer), key_chunk)
+            lane_key = types.int32(key + lane % 4 * 2)
+            if relative:
+                width = terms.shape[1]      # 2 H L
+                at_query = types.int64(begin + query) * width + head * (width // (2 * heads))
+                at_key = types.int64(begin + lane_key) * width + (heads + head) * (width // (2 * heads))
+                radius = types.int32(numbers.shape[0] // 2)
+                with_terms(scores, address(numbers) + radius * 4, types.int32(query - lane_key), radius,
+                           address(terms) + at_query * 2, address(terms) + at_key * 2, width * 2,
+                           types.int32(length - query), types.int32(limit - lane_key))
+            if capped or biased:
+                radius = types.int32(line.shape[1] // 2)
+                change(scores, types.int32(query - lane_key), rate, cap,
+                       address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head])
             if next_key > to_here or key < from_here:
-                mask_scores(scores, begins, counts, types.int32(key + lane % 4 * 2), query, limit, left, right)
+                mask_scores(scores, begins, counts, lane_key, query, limit, left, right)
             weights_of(scores, weights, sums, maxima, totals, factor)
             all_but_the_latest_landed()
             cuda.syncthreads()
@@ -154,8 +183,10 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         store(target, heads * pitch, sums, totals, length - query)
 
     matrix = u16[:, ::1]
-    return Kernel(f"attention d={d} rows={rows}", body, threads=THREADS,
-                  signature=(matrix, matrix, i32[::1], i32[:, ::1], f32, i32, i32),
+    return Kernel(f"attention d={d} rows={rows}{' capped' * capped}{' biased' * biased}{' relative' * relative}", body,
+                  threads=THREADS,
+                  signature=(matrix, matrix, i32[::1], i32[:, ::1], f32, i32, i32, f32, f32, f32[:, ::1], f32[::1],
+                             matrix, i32[::1]),
                   shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
                   blocks_per_sm=3 if rows == 64 and d <= 64 else 2,
                   instructions={"HMMA": m_tiles * keys * d // 64})
@@ -258,6 +289,8 @@ def _store(m_tiles: int, d: int) -> Any:
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield the kernels of every head width and tile."""
+    """Yield the kernels of every head width and tile, and with 64 rows those of changed scores."""
     yield from (attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128)
                 if rows == 64 or d <= WIDEST_OF_128_ROWS)
+    changes = "capped", "biased", "relative"
+    yield from (attention_kernel(d, 64, **{change: True}) for d in WIDTHS for change in changes)

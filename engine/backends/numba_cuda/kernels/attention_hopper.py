@@ -46,6 +46,7 @@ from ..ptx.hopper import (
     wgmma_wait,
 )
 from ..ptx.inline import PtxWriter, Registers, Statement, f32, i32, i64, straight, u16, u32
+from ..ptx.scores import cap_and_bias
 from ..ptx.softmax import LOG2_E, pack, weigh
 from ..ptx.warp import ADD, MAXIMUM, MULTIPLY, PACK, RECIPROCAL, SELECT, SHUFFLE_BITS, SHUFFLE_XOR
 from ..toolchain import cuda, device_function, types
@@ -73,8 +74,10 @@ CHUNK = 8
 # releases slots for all.
 
 
-def attention_kernel(d: int, rows: int = 128) -> Kernel:
+def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: bool = False) -> Kernel:
     """Make the kernel for heads of width d, with `rows` (64 or 128) queries per item.
+
+    capped, biased: what changes the scores (`ptx/scores.py`).
 
     The grid has at most len(tiles) H blocks, of which a multiprocessor runs one at a time.
 
@@ -84,20 +87,21 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         of an empty sequence
     - key_heads: i32, G; query head h reads key head h // (H/G)
     - scale: f32 > 0
-    - left, right: i32, the window, as in `attention.attention_kernel`
+    - left, right, rate, cap, line, slopes: as in `attention.attention_kernel`
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
     panels, consumers, slots = d // 64, rows // 64, 3 * STAGES[d]
     shared = slots * panels * PANEL
     make_barriers = ring_barriers(slots=slots, consumers=consumers, others=0)
-    item, span, produce, consume, store = _item(), _span(rows), _producer(d, rows), _consumer(d), _store(d)
+    item, span, produce, store = _item(), _span(rows), _producer(d, rows), _store(d)
+    consume = _consumer(d, capped, biased)
     # Registers of a thread: 40 + 2 * 232 for three warpgroups are the 3 * 168 that the launch gives them.
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
     sums_shape = (1, d // 8, 4)     # of a lane: two rows of its warp's 16, two columns of each 8 (ptx/softmax.py)
 
-    def body(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any, left: Any, right: Any
-             ) -> None:
+    def body(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any, left: Any, right: Any,
+             rate: Any, cap: Any, line: Any, slopes: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         heads = types.int32(out.shape[1] // d)
         items = types.int32(tiles.shape[0] * heads)
@@ -124,8 +128,8 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
                 then_begin, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles, heads)
                 if length > 0:
                     first, steps = span(top, keys, left, right)
-                    consume(sums, totals, own_row, first, steps, keys, types.int32(top + own_query), left, right,
-                            scale * types.float32(LOG2_E), turn, made, bars, thread, lane)
+                    consume(sums, totals, own_row, first, steps, keys, types.int32(top + own_query), left, right, rate,
+                            cap, line, slopes, head, scale * types.float32(LOG2_E), turn, made, bars, thread, lane)
                     query, pitch = types.int32(top + own_query), types.int64(heads * d * 2)
                     target = address(out) + (types.int64(begin + query) * heads + head) * (2 * d) + lane % 4 * 16
                     store(sums, totals, target, target + 8 * pitch, length - query, lane % 2, lane % 4 // 2)
@@ -133,8 +137,10 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
                     made = types.uint32(made + 1)
                 begin, top, length, keys, head = then_begin, then_top, then_length, then_keys, then_head
 
-    return Kernel(f"attention wgmma d={d} rows={rows}", body, threads=128 * (1 + consumers),
-                  signature=(types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32, i32, i32),
+    return Kernel(f"attention wgmma d={d} rows={rows}{' capped' * capped}{' biased' * biased}", body,
+                  threads=128 * (1 + consumers),
+                  signature=(types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32, i32, i32, f32, f32,
+                             f32[:, ::1], f32[::1]),
                   shared=shared + 16 * slots, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
                   instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})    # in the loop, and outside for one step
 
@@ -241,7 +247,7 @@ def _producer(d: int, rows: int) -> Any:
     return produce
 
 
-def _consumer(d: int) -> Any:
+def _consumer(d: int, capped: bool, biased: bool) -> Any:
     """Make a device function for a warpgroup that computes each lane's sums and totals of an item.
 
     The sums are not divided by the totals yet, and the totals are not summed over lanes yet. first, steps: the item's
@@ -253,11 +259,17 @@ def _consumer(d: int) -> Any:
     wait_for_sums, clear_rest = wgmma_wait(d // 2, pending=0), _clear_rest(d)
     m_tiles = 1         # a warp has 16 of the 64 queries
     mask_scores, weigh_scores, pack_weights = band(m_tiles, KEYS), weigh(m_tiles, KEYS), pack(m_tiles, KEYS, d)
+    change = cap_and_bias(m_tiles, KEYS, capped, biased)
     scores_shape, weights_shape = (1, KEYS // 8, 4), (1, KEYS // 16, 4)
 
     @device_function
     def soften(scores: Any, maxima: Any, totals: Any, shrinks: Any, begins: Any, counts: Any, key: Any, query: Any,
-               limit: Any, left: Any, right: Any, factor: Any, lane: Any) -> None:
+               limit: Any, left: Any, right: Any, rate: Any, cap: Any, line: Any, slopes: Any, head: Any, factor: Any,
+               lane: Any) -> None:
+        if capped or biased:
+            radius = types.int32(line.shape[1] // 2)
+            change(scores, types.int32(query - key - lane % 4 * 2), rate, cap,
+                   address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head])
         warp_query = types.int32(query - lane // 4)
         if key + KEYS > min(limit, warp_query + right + 1) or key < warp_query + 15 - left:
             mask_scores(scores, begins, counts, types.int32(key + lane % 4 * 2), query, limit, left, right)
@@ -265,7 +277,8 @@ def _consumer(d: int) -> Any:
 
     @device_function
     def consume(sums: Any, totals: Any, own_row: Any, first: Any, steps: Any, limit: Any, query: Any, left: Any,
-                right: Any, factor: Any, turn: Any, made: Any, bars: Any, thread: Any, lane: Any) -> None:
+                right: Any, rate: Any, cap: Any, line: Any, slopes: Any, head: Any, factor: Any, turn: Any, made: Any,
+                bars: Any, thread: Any, lane: Any) -> None:
         scores = cuda.local.array(scores_shape, types.float32)
         weights = cuda.local.array(weights_shape, types.uint32)
         maxima, shrinks = cuda.local.array((1, 2), types.float32), cuda.local.array((1, 2), types.float32)
@@ -282,7 +295,8 @@ def _consumer(d: int) -> Any:
         wait_for_scores(scores)
         if elected:
             release(KEY, turn, bars)
-        soften(scores, maxima, totals, shrinks, begins, counts, key, query, limit, left, right, factor, lane)
+        soften(scores, maxima, totals, shrinks, begins, counts, key, query, limit, left, right, rate, cap, line, slopes,
+               head, factor, lane)
         pack_weights(scores, weights, sums, shrinks)
         wait_full(VALUE, turn, bars)
         for step in range(1, steps):
@@ -293,7 +307,8 @@ def _consumer(d: int) -> Any:
             if elected:
                 release(KEY, number, bars)
             key = types.int32(key + KEYS)
-            soften(scores, maxima, totals, shrinks, begins, counts, key, query, limit, left, right, factor, lane)
+            soften(scores, maxima, totals, shrinks, begins, counts, key, query, limit, left, right, rate, cap, line,
+                   slopes, head, factor, lane)
             wait_full(VALUE, number, bars)      # its loop also keeps ptxas from moving the next wait before `soften`
             wait_for_sums(sums)
             if elected:
@@ -410,4 +425,5 @@ def _store(d: int) -> Any:
 
 def variants() -> Iterator[Kernel]:
     """Yield the kernels of every head width and tile."""
-    yield from (attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128))
+    yield from (attention_kernel(d, rows, **options) for d in WIDTHS for rows in (64, 128)
+                for options in ({}, {"capped": True}, {"biased": True}))

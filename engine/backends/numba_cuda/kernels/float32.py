@@ -71,7 +71,8 @@ def linear_kernel(activation: str | None = None, residual: bool = False, gate: b
 
     Arguments: (x f32 [N,K], w f32 [M,K], bias f32 [M], residual f32 [N,M], out f32 [N,M]). residual: whether the
     residual is added; if False, the argument is a dummy. gate: whether w and bias have the rows of the gate and of the
-    other map in turns (`ptx.epilogue.interleave`), [2M,K] and [2M]. The grid is `linear_grid`.
+    other map in turns (`ptx.epilogue.interleave`), [2M,K] and [2M]. The grid is `linear_grid`. With a third size of the
+    grid, z, the kernel computes z maps: the columns z K of x on, by the rows z M of w on.
     """
     activate = ACTIVATIONS[activation]
     maps = 2 if gate else 1
@@ -84,7 +85,8 @@ def linear_kernel(activation: str | None = None, residual: bool = False, gate: b
     def linear(x: Any, w: Any, bias: Any, addend: Any, out: Any) -> None:
         down, across = cuda.threadIdx.x // TILE, cuda.threadIdx.x % TILE
         row, column = cuda.blockIdx.y * TILE + down, cuda.blockIdx.x * TILE + across
-        K = x.shape[1]
+        K, M = w.shape[1], out.shape[1] // cuda.gridDim.z
+        x_first, first = cuda.blockIdx.z * K, cuda.blockIdx.z * M
         rows = cuda.shared.array((TILE, TILE), np.float32)
         columns = cuda.shared.array((maps, TILE, _PITCH), np.float32)
         loaded = cuda.blockIdx.x * TILE + down      # the column of the result whose weights this thread loads
@@ -93,16 +95,17 @@ def linear_kernel(activation: str | None = None, residual: bool = False, gate: b
             totals[number] = _ZERO
         for depth in range(0, K, TILE):
             inside = depth + across < K
-            rows[down, across] = x[row, depth + across] if inside and row < x.shape[0] else _ZERO
+            rows[down, across] = x[row, x_first + depth + across] if inside and row < x.shape[0] else _ZERO
             for number in range(maps):
-                there = inside and loaded < out.shape[1]
-                columns[number, down, across] = w[channel(loaded, number), depth + across] if there else _ZERO
+                there = inside and loaded < M
+                columns[number, down, across] = w[channel(first + loaded, number), depth + across] if there else _ZERO
             cuda.syncthreads()
             for number in range(maps):
                 for k in range(TILE):
                     totals[number] += rows[down, k] * columns[number, across, k]
             cuda.syncthreads()
-        if row < x.shape[0] and column < out.shape[1]:
+        if row < x.shape[0] and column < M:
+            column += first
             value = activate(totals[0] + bias[channel(column, 0)])
             if gate:
                 value *= totals[1] + bias[channel(column, 1)]
@@ -121,18 +124,21 @@ def linear_grid(rows: int, M: int) -> tuple[int, int]:
     return (-(-M // TILE), -(-rows // TILE))
 
 
-def attention_kernel(d: int) -> Kernel:
+def attention_kernel(d: int, *, capped: bool = False, biased: bool = False, relative: bool = False) -> Kernel:
     """Make the kernel softmax(scale q k^T) v for heads of d columns, a multiple of 32, in packed sequences.
 
-    Arguments: (qkv f32 [N,(H+2G)d], out f32 [N,H d], cu_seqlens i32 [B+1], tiles i32 [n,3], H i32, G i32, scale f32,
-    left i32, right i32). An entry of `tiles` is a sequence, the first of TILE_ROWS queries, and the sequence's number
-    of keys; queries beyond the sequence's end are skipped. Query head h reads key head h // (H/G). A query sees `left`
-    keys before and `right` keys after its own; it gets zeros if it sees none. The grid is `attention_grid`.
+    Arguments: (qkv f32 [N,(H+2G)d], out f32 [N,H d], cu_seqlens i32 [B+1], tiles i32 [n,3], H i32, G i32, scale
+    f32, left i32, right i32, rate f32, cap f32, line f32 [H,2R+1], slopes f32 [H], terms f32 [N,2HL], numbers i32
+    [2R+1]); from `left` on they are those of `attention.attention_kernel`. An entry of `tiles` is a sequence, the
+    first of TILE_ROWS queries, and the sequence's number of keys; queries beyond the sequence's end are skipped.
+    Query head h reads key head h // (H/G). A query sees `left` keys before and `right` keys after its own; it gets
+    zeros if it sees none. The grid is `attention_grid`. The scores have their scale when they are capped, and the
+    cap and the biases are multiplied by the scale here.
     """
     per_lane = d // 32
 
-    def attention(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, H: Any, G: Any, scale: Any, left: Any, right: Any
-                  ) -> None:
+    def attention(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, H: Any, G: Any, scale: Any, left: Any, right: Any,
+                  rate: Any, cap: Any, line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
         lane = cuda.threadIdx.x % 32
         sequence, head = tiles[cuda.blockIdx.x, 0], cuda.blockIdx.y
         start, end = cu_seqlens[sequence], cu_seqlens[sequence + 1]
@@ -150,6 +156,17 @@ def attention_kernel(d: int) -> Kernel:
             for i in range(per_lane):
                 product += q[i] * qkv[s, k_column + 32 * i]
             score = warp_sum(product)
+            distance = row - s
+            if relative:
+                radius, rows = numbers.shape[0] // 2, terms.shape[1] // (2 * H)
+                number = numbers[min(max(distance, -radius), radius) + radius]
+                score += (terms[row, head * rows + number] + terms[s, (H + head) * rows + number]) * scale
+            if capped:
+                score = cap * scale * np.float32(math.tanh(score / (cap * scale)))
+            if biased:
+                radius = line.shape[1] // 2
+                near = line[head, min(max(distance, -radius), radius) + radius]
+                score += (near + slopes[head] * np.float32(abs(distance))) * scale
             previous, largest = largest, max(largest, score)
             shrink = np.float32(math.exp(previous - largest))
             weight = np.float32(math.exp(score - largest))
@@ -160,8 +177,10 @@ def attention_kernel(d: int) -> Kernel:
             out[row, head * d + lane + 32 * i] = total[i] / normalizer if normalizer != _ZERO else _ZERO
 
     f32, i32 = types.float32[:, ::1], types.int32
-    signature = (f32, f32, i32[::1], i32[:, ::1], i32, i32, types.float32, i32, i32)
-    return Kernel(f"float32 attention d={d}", attention, signature, threads=32 * TILE_ROWS, registers=64 + 6 * per_lane)
+    signature = (f32, f32, i32[::1], i32[:, ::1], i32, i32, types.float32, i32, i32, *[types.float32] * 2,
+                 f32, types.float32[::1], f32, i32[::1])
+    name = f"float32 attention d={d}{' capped' * capped}{' biased' * biased}{' relative' * relative}"
+    return Kernel(name, attention, signature, threads=32 * TILE_ROWS, registers=64 + 6 * per_lane)
 
 
 def attention_grid(tiles: int, H: int) -> tuple[int, int]:
@@ -170,7 +189,8 @@ def attention_grid(tiles: int, H: int) -> tuple[int, int]:
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield the linear maps with every epilogue, and attention of heads of up to 256 columns."""
+    """Yield the linear maps with every epilogue, and attention of heads of up to 256 columns with every change."""
     yield from (linear_kernel(activation, gate=gate) for activation in ACTIVATIONS for gate in (False, True))
     yield from (linear_kernel(activation, residual=True) for activation in ACTIVATIONS)
-    yield from map(attention_kernel, range(32, 257, 32))
+    yield from (attention_kernel(d, **options) for d in range(32, 257, 32)
+                for options in ({}, {"capped": True}, {"biased": True}, {"relative": True}))

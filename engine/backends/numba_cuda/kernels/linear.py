@@ -61,7 +61,7 @@ SMALL = Tile(rows=32, columns=32, stages=6, registers=64, blocks_per_sm=4, unrol
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE, *, gate: bool = False,
                   wide: bool = False) -> Kernel:
-    """Make the kernel for one epilogue and tile; grid (ceil(M / tile.columns), ceil(N / tile.rows)).
+    """Make the kernel for one epilogue and tile; grid (ceil(M / tile.columns), ceil(N / tile.rows)), or (.., .., z).
 
         kernel(x, w, bias, residual, out)
 
@@ -69,6 +69,8 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     M], which may be `out`; if there is no residual, any float32 matrix, which is not read. out: [N, M]: float32 with a
     residual or if `wide`, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`. gate: whether w and the
     bias have the rows of a gate and of another map in turns (`interleave`), a multiple of 16 rows; out is [N, M / 2].
+    With z in the grid, the kernel computes z maps side by side, of K columns of x each: x is [N, at least z K], w is [z
+    M, K], and out is [N, z M].
     """
     rows, columns, slot, ring = tile.rows, tile.columns, tile.slot, tile.stages * tile.slot
     ahead = (tile.stages - 1) * DEPTH       # how far ahead of the product the copies are
@@ -85,7 +87,9 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     def kernel(x: Any, w: Any, bias: Any, res: Any, out: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         top, first = types.int64(cuda.blockIdx.y) * rows, types.int64(cuda.blockIdx.x) * columns
-        N, K, M = x.shape[0], x.shape[1], w.shape[0]
+        N, K, M = x.shape[0], w.shape[1], w.shape[0] // cuda.gridDim.z
+        number = types.int64(cuda.blockIdx.z)       # of the map
+        x_at, w_at = address(x) + number * K * 2, address(w) + number * M * K * 2
         slots = shared_base()
 
         # Addresses for ldmatrix: the rows and chunks of this lane, as warp_product requires, in its warp's quarter.
@@ -106,7 +110,8 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
                 wait()
                 cuda.syncthreads()
             if k + ahead < K:
-                fetch(x, w, top, first, types.int64(k + ahead), types.uint32(slots + writing), thread)
+                fetch(x_at, x.shape[1] * 2, N, w_at, M, K, top, first, types.int64(k + ahead),
+                      types.uint32(slots + writing), thread)
             copy_commit()
             writing = types.uint32(writing + slot) if writing + slot < ring else types.uint32(0)
             if k >= 0:
@@ -114,8 +119,9 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
                 reading = types.uint32(reading + slot) if reading + slot < ring else types.uint32(0)
 
         row, column = top + types.int64(upper + lane // 4), first + types.int64(left + lane % 4 * 4)
-        place = row * out.shape[1] + column // share
-        finish(sums, address(bias) + column * 4, address(res) + place * 4, address(out) + place * size, out.shape[1],
+        channel = number * M + column
+        place = row * out.shape[1] + channel // share
+        finish(sums, address(bias) + channel * 4, address(res) + place * 4, address(out) + place * size, out.shape[1],
                types.int32(N - row), types.int32(M - column))
 
     halves, floats = types.uint16[:, ::1], types.float32[:, ::1]
@@ -129,27 +135,29 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
 def _fetch(tile: Tile) -> Any:
     """Make a device function that starts to copy a thread's chunks of a slot.
 
-    It copies tokens from `top` on, channels from `first` on, and depths from k on.
+    It copies tokens from `top` on, channels from `first` on, and depths from k on. x_at, w_at: the addresses of x [N,
+    K], of `pitch` bytes a row, and of w [M, K].
     """
     lines = THREADS // 4   # rows that all threads copy together, each with four chunks
     x_turns, w_turns, w_begin = tile.rows // lines, tile.columns // lines, tile.rows * LINE     # w lies behind x
 
     @device_function
-    def fetch(x: Any, w: Any, top: Any, first: Any, k: Any, slot: Any, thread: Any) -> None:
+    def fetch(x_at: Any, pitch: Any, N: Any, w_at: Any, M: Any, K: Any, top: Any, first: Any, k: Any, slot: Any,
+              thread: Any) -> None:
         line, chunk = thread // 4, thread % 4
         to = types.uint32(slot + line * LINE + (chunk ^ swizzle(line, LINE)) * 16)
         depth = k + types.int64(chunk * 8)
         row = top + types.int64(line)
         # Channel PERMUTED[line % 16] of ptx/epilogue.py, written as arithmetic, so that lanes store neighbours.
         column = first + types.int64(line // 16 * 16 + line % 8 // 2 * 4 + line // 8 % 2 * 2 + line % 2)
-        inside, pitch = depth < x.shape[1], x.shape[1] * 2
-        x_from, w_from = address(x) + row * pitch + depth * 2, address(w) + column * pitch + depth * 2
+        inside = depth < K
+        x_from, w_from = x_at + row * pitch + depth * 2, w_at + (column * K + depth) * 2
         for i in range(x_turns):
-            size = types.uint32(16 if inside and row + i * lines < x.shape[0] else 0)   # 0 copies zeros
+            size = types.uint32(16 if inside and row + i * lines < N else 0)   # 0 copies zeros
             copy_async(types.uint32(to + i * lines * LINE), x_from + i * lines * pitch, size)
         for i in range(w_turns):
-            size = types.uint32(16 if inside and column + i * lines < w.shape[0] else 0)
-            copy_async(types.uint32(to + w_begin + i * lines * LINE), w_from + i * lines * pitch, size)
+            size = types.uint32(16 if inside and column + i * lines < M else 0)
+            copy_async(types.uint32(to + w_begin + i * lines * LINE), w_from + i * lines * K * 2, size)
 
     return fetch
 

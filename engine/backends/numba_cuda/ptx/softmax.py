@@ -75,7 +75,7 @@ def _weigh(writer: PtxWriter, line: int, keys: int, scores: list[Any], maxima: l
 
     The four lanes of the line find its maximum together. minus: -factor; shift: -factor * maximum, at most _HUGE.
     """
-    mine = _line(*divmod(line, 2), keys)
+    mine = line_registers(*divmod(line, 2), keys)
     top = maxima[line]
     for i in mine:
         (top,) = writer(MAXIMUM, top, scores[i])
@@ -96,7 +96,7 @@ def _weigh(writer: PtxWriter, line: int, keys: int, scores: list[Any], maxima: l
 def _pack(writer: PtxWriter, line: int, keys: int, scores: list[Any], weights: list[Any]) -> None:
     """Round the weights of a line to bfloat16, in pairs, where a product reads them."""
     m, h = divmod(line, 2)
-    mine = _line(m, h, keys)
+    mine = line_registers(m, h, keys)
     for pair in range(keys // 8):
         (weight,) = writer(PACK, scores[mine[2 * pair]], scores[mine[2 * pair + 1]])
         # A fragment has 16 keys, two pairs of each line, in the order of A's registers in mma.py.
@@ -105,7 +105,7 @@ def _pack(writer: PtxWriter, line: int, keys: int, scores: list[Any], weights: l
 
 def _scale(writer: PtxWriter, line: int, d: int, sums: list[Any], shrink: Any) -> None:
     """Scale the sums of a line."""
-    for i in _line(*divmod(line, 2), d):
+    for i in line_registers(*divmod(line, 2), d):
         (sums[i],) = writer(MULTIPLY, sums[i], shrink)
 
 
@@ -118,17 +118,18 @@ def hide(m_tiles: int, keys: int) -> Any:
 
     def body(writer: PtxWriter, scores: list[Any], begins: list[Any], counts: list[Any]) -> None:
         for line in range(2 * m_tiles):
-            for i, key in zip(_line(*divmod(line, 2), keys), _KEYS, strict=False):      # the first keys // 4 of these
+            # Of KEYS, the first keys // 4.
+            for i, key in zip(line_registers(*divmod(line, 2), keys), KEYS, strict=False):
                 (scores[i],) = writer(KEEP_BELOW, scores[i], writer.add(begins[line], key), counts[line])
 
     lines = Registers(2 * m_tiles, u32)
     return straight(body, Registers(m_tiles * keys // 2), lines, lines)
 
 
-_KEYS = [8 * j + e for j in range(32) for e in range(2)]
+KEYS = [8 * j + e for j in range(32) for e in range(2)]
 """Offsets of a lane's keys from its first key, in a line."""
 
 
-def _line(m: int, h: int, columns: int) -> list[int]:
+def line_registers(m: int, h: int, columns: int) -> list[int]:
     """Return the registers of line h of tile m, of a local array [m_tiles, columns/8, 4], in order of columns."""
     return [(m * columns // 8 + j) * 4 + 2 * h + e for j in range(columns // 8) for e in range(2)]
