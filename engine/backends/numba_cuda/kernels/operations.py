@@ -24,8 +24,6 @@ ROWS = 4
 """Number of warps of a block, each of which computes a row."""
 THREADS = 128
 """Threads of a block whose threads compute a number each."""
-ROWS = 4
-"""Number of warps of a block whose warps compute a row each."""
 
 _ZERO, _ONE, _LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
 _PITCH = TILE + 1   # with this pitch a column's elements lie in different banks of shared memory
