@@ -57,7 +57,7 @@ def why_not() -> str | None:
     try:
         driver = call("cuDriverGetVersion")
     except Exception as error:  # without a driver, each version of the bindings has an error of its own
-        return f"no CUDA driver: {_line(error)}"
+        return f"no CUDA driver: {_line(error)}; it needs an NVIDIA GPU with its driver, and the other backends do not"
     if reason := _too_old(driver):
         return reason
     try:

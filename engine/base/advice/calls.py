@@ -20,7 +20,7 @@ _PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list
 _FOLDER = "the settings are in the model's folder; change them there"
 _LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on tokens, and truncation=False makes it "
           "an error that a text is too long")
-CPU = "the engine runs on CPUs, or on a GPU with backend=\"cuda\" of load alone, which is experimental; leave it out"
+CPU = "the engine runs on CPUs, or on an NVIDIA GPU with backend=\"cuda\"; leave it out"
 THREADS = "threads= of load says how many CPUs work"
 _ALL_CPUS = "one engine uses all CPUs that the process may use"
 _OBJECTS = "any number of Python threads may call one object"

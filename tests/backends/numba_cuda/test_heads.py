@@ -16,6 +16,7 @@ from engine.weights.head import Head
 
 from ...tools import late_folders
 from ...tools.encoders import engine_of
+from ...tools.golden_models import GOLDEN, load
 from ...tools.head_models import expected_of, folder_of
 from ...tools.m3_folders import folder_of_m3
 from ...tools.module_folders import write_chain, write_router
@@ -111,6 +112,17 @@ def test_three_kinds_of_vectors(around):
     near(cuda.encode_tokens(TEXTS), reference.encode_tokens(TEXTS), 1e-5)
     vectors = reference.encode(TEXTS)
     near(cuda.similarity(vectors, vectors), reference.similarity(vectors, vectors), 1e-5)
+
+
+@pytest.mark.parametrize(("name", "argument"), [
+    ("vit_own", "pixel_values"), ("whisper_relu", "input_features"), ("wav2vec2_base", "input_values")])
+def test_patches_and_convolutions(name, argument, around):
+    with np.load(GOLDEN / name / "inputs.npz") as file:
+        given = file["given_0"][None]
+    if argument == "input_values":
+        given = given[:, :1200]
+    found, expected = (load(GOLDEN / name, backend).forward(**{argument: given}) for backend in ("cuda", "reference"))
+    near(found, expected, 3e-5)
 
 
 def test_weights_of_a_head_are_uploaded_once(around, emulated):
