@@ -30,16 +30,19 @@ Powers are 2^((s - largest) log2 e / temperature) in float32, a product in place
 4. Then W_j = S_j times the power of m_j, in float64, where the power itself is one of float32. They are added in
    float64, in the order of parts. This total is the sum of w over all words.
 5. If all words are kept, the word lies in the first part at which the sum of W passes u times the total. This part is
-   multiplied and changed once more for this line, and the powers of its words are added in float64 in the order of ids
-   until they pass the share of W_j that is left.
+   multiplied and changed once more for this line, and the powers of its words are added in the order of ids until they
+   pass the share of W_j that is left.
 6. Otherwise the words that can be kept are collected: with top_k the best k; without it each word with w_i > (1 -
    top_p) / C of the total so far, or, for min_p, y_i >= m so far + ln min_p. The bar on s that this makes only rises,
    and threads tell each other theirs. All words above the highest bar were collected. If these have less than top_p of
    the final total, or were too many, the line's product is computed once more, and all words are collected. To find
-   the last word that top_p keeps, powers are added up in buckets of a factor of the eighth root of 2 each, the
-   likeliest first, and only the bucket that passes top_p is sorted; before, words that lie behind it by a margin are
-   dropped. C is V / 6: of 1,326 lines of a language model with 49,152 words, none needed more at a temperature of 1
-   with top_p = 0.95, and 2,000 words of a line were collected.
+   the last word that top_p keeps, the range of logits in which it lies is halved, by sums of float32 as long as these
+   are further from top_p than their error; the words in the range that is left are sorted. C is V / 6: of 1,326 lines
+   of a language model with 49,152 words, none needed more at a temperature of 1 with top_p = 0.95, and 2,000 words of a
+   line were collected.
+
+Sums of powers of single words decide in 5 and 6. They are exact, so that neither order nor company matters: before,
+each power is rounded to a multiple of 2^-52 of a power of two that is above the line's total (in 5, above S_j).
 
 So a result depends on its line alone, whatever C and the bars are, whoever shares the step, and whatever threads
 compute it.

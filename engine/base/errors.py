@@ -28,12 +28,12 @@ class WeightsError(EngineError, ValueError):
     """A weights file or model folder is damaged, incomplete or does not fit its configuration."""
 
 
-class FileMissing(WeightsError, FileNotFoundError):
-    """There is no file at the path of a recording."""
-
-
 class InputError(EngineError, ValueError):
     """An argument of a call has the wrong type, shape or range."""
+
+
+class FileMissing(InputError, WeightsError, FileNotFoundError):
+    """There is no file at the path of a recording or of an image."""
 
 
 class TextTooLong(InputError):

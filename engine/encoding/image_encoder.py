@@ -14,7 +14,7 @@ from ..model.image_config import ImageConfig
 from ..queues.work import Pieces
 from ..text.tokens import Tokens, merge_tokens, note_tokens
 from ..weights.attention_pooling import AttentionPooling
-from ..weights.input_layers import Cut, Patches
+from ..weights.input_layers import CutImage, Patches
 from .packing import pack_embeds
 from .vector_encoder import Packed, VectorEncoder
 
@@ -69,7 +69,7 @@ class ImageEncoder(VectorEncoder):
         note_tokens(map(len, ids))
         return Tokens(ids, ids, embeds=embeds)
 
-    def _cuts(self, images: Images, pixels: Iterable[np.ndarray], stop: Stop) -> Iterator[Cut]:
+    def _cuts(self, images: Images, pixels: Iterable[np.ndarray], stop: Stop) -> Iterator[CutImage]:
         """Yield the patches of images."""
         for i, one in enumerate(pixels):
             stop.check()

@@ -22,6 +22,7 @@ NAMES = replace(
     heads=(
         heads.two_layers("gelu"),
         heads.TAGS,
+        heads.REPLACED,
         heads.ANSWERS,
         heads.words("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head", act="gelu"),
     ),

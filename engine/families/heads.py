@@ -27,7 +27,8 @@ Values: TypeAlias = Mapping[str, Any]
 HEAD_PREFIX = "head "
 """What stands before the name of a head's tensor between reading and `read_heads`."""
 
-TASK_OF_CLASS = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
+TASK_OF_CLASS = {"ElectraForPreTraining": "tag",
+                 "ForSequenceClassification": "classify", "ForTokenClassification": "tag",
                  "ForQuestionAnswering": "answer", "ForMaskedLM": "fill_mask", "ForPreTraining": "fill_mask",
                  "ForImageClassification": "classify", "ForImageClassificationWithTeacher": "classify",
                  "ForCTC": "transcribe"}
@@ -75,6 +76,8 @@ class HeadNames:
     before the mean of the rows, -1 for no mean. The first value is the default."""
     passed_rows: Callable[[Values], int] = lambda values: 0
     """Reads `HeadConfig.passed_rows` from config.json."""
+    labels: tuple[str, ...] = ()
+    """Those of a head whose model names none: two for one output x, which are as likely as softmax([0, x]) says."""
 
     @property
     def needed(self) -> list[str]:
@@ -93,6 +96,12 @@ def named(task: str, *layers: Layer, rows: str | None = None) -> HeadNames:
     """Return the names of a head with the rows that its task usually reads."""
     usual = {"classify": "first", "tag": "all", "answer": "all", "fill_mask": "asked", "transcribe": "all"}
     return HeadNames(task, layers, rows or usual[task])
+
+
+REPLACED = HeadNames(
+    "tag", (Layer("dense", "discriminator_predictions.dense", activation=None),
+            Layer("classifier", "discriminator_predictions.dense_prediction")), "all", labels=("O", "REPLACED"))
+"""Which tokens stand in the place of others, as ELECTRA's discriminator finds them: sigmoid(x) = softmax([0, x])[1]."""
 
 
 def read_activation(key: str, default: str = "gelu") -> Callable[[Values], str]:
@@ -153,7 +162,7 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
         rows, place = _pooling(form, values)
         steps = steps if place < 0 else [*steps[:place], Mean(), *steps[place:]]
     outputs = len(weights["classifier.weight"]) if "classifier.weight" in weights else 0
-    labels = _labels(values, outputs) if form.task in ("classify", "tag") else ()
+    labels = _labels(values, outputs) if form.task in ("classify", "tag") and not form.labels else form.labels
     config = HeadConfig(form.task, rows, steps=tuple(steps), labels=labels)
     if rows == "last":      # as transformers' GenericForSequenceClassification, which passes padding over by its id
         pad = values.get("pad_token_id")
@@ -231,10 +240,21 @@ def _steps_and_arrays(form: HeadNames, values: Values, config: ModelConfig,
         if layer.norm:
             steps.append(HeadNorm(layer.name, config.norm_eps, bias=bias is not None))
             continue
-        size = config.vocab_size if tied or weight is None else len(weight)
+        if form.labels and layer is form.layers[-1]:
+            _add_output_of_zeros(weights, layer)
+        size = config.vocab_size if tied or weight is None else len(weights[f"{layer.name}.weight"])
         steps.append(HeadLinear(layer.name, size, bias=bias is not None, activation=_activation(layer, values, config),
                             tied=tied))
     return steps, weights
+
+
+def _add_output_of_zeros(weights: dict[str, np.ndarray], layer: Layer) -> None:
+    """Give a map to one number x a first output, which is always 0. Raises `WeightsError` for another map."""
+    for part in ("weight", "bias"):
+        array = weights.get(f"{layer.name}.{part}")
+        if array is None or len(array) != 1:
+            raise WeightsError(f"{layer.file}.{part} must be there, of one output")
+        weights[f"{layer.name}.{part}"] = np.concatenate([np.zeros_like(array), array])
 
 
 def _mean_of_maps(layer: Layer, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

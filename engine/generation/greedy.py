@@ -57,7 +57,7 @@ class SingleGroup(PathGroup):
         """Return the hypotheses that go on after this step."""
         children, rows = self._children(paths)
         tokens, log_p, own, dead = self._next(paths, children, rows, scores)
-        for work in self._exhausted & {cast(Generation, path.work) for path in paths}:
+        for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
             assert work.uniforms is not None
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
                                               f"{work.uniforms.shape[1]}")
@@ -90,7 +90,10 @@ class SingleGroup(PathGroup):
         return live
 
     def _children(self, paths: list[Path]) -> tuple[list[Path], NDArray[np.intp]]:
-        """Return a hypothesis for each sample, and the row of its scores: a prompt that was read has all samples."""
+        """Return the hypotheses that get a next token, and the row of the scores of each.
+
+        A path goes on as itself; a prompt that was just read becomes a hypothesis for each sample, all with its row.
+        """
         if ALL not in [path.sample for path in paths]:      # as in most steps
             return paths, np.arange(len(paths))
         children, rows = [], []

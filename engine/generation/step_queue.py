@@ -379,7 +379,11 @@ class StepQueue(WorkQueue):
             self._run_apart([work.entry], error, compute)
 
     def _compute(self) -> None:
-        """Let the model read what the schedule chooses, and hand the scores to the groups."""
+        """Let the model read what the schedule chooses, and hand the scores to the groups.
+
+        It computes one step for all works together, and one for each work that has steps of its own, because it failed
+        in company (`company` in the keys of the groups is that work, and None for all others).
+        """
         decoding = self._decoding
         chosen = self.schedule.plan(decoding, self._reading, self.prefixes.turn_of) if self._reading else []
         # The encoder reads a source in the step with the first token of its work.

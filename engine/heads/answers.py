@@ -11,11 +11,13 @@ up, in all windows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..base.arguments import count_or_none, flag, positive_int
+from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..text.tokens import Places
 from ..uncertainty.measures import entropy
@@ -24,28 +26,28 @@ from .runner import HeadRunner
 
 
 @dataclass(frozen=True)
-class Answering:
+class Answering(Options):
     """How `answer` chooses answers."""
 
-    top_k: int = 1
-    window: int = 384
-    """The most tokens of a window, the question and special tokens included."""
-    stride: int | None = None
-    """The tokens by which windows overlap; None for 128, or half of a smaller window."""
-    longest: int = 15
+    top_k: int = option(1, positive_int)
+    max_answer_len: int = option(15, positive_int)
     """The most tokens of an answer."""
-    impossible: bool = False
+    handle_impossible_answer: bool = option(False, flag)
     """Whether "no answer" is one of the answers."""
-    whole_words: bool = True
+    align_to_words: bool = option(True, flag)
     """Whether an answer begins and ends with a word, by the tokenizer's own words."""
+    max_seq_len: int = option(384, positive_int)
+    """The most tokens of a window, the question and special tokens included."""
+    doc_stride: int | None = option(None, count_or_none)
+    """The tokens by which windows overlap; None for 128, or half of a smaller window."""
 
 
 def answer_windows(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, stop: Stop = NEVER
                    ) -> list[list[Places]]:
     """Return the windows of each pair with their tokens: the first of three steps, before `HeadRunner.logits`."""
     tokenizer = runner.encoder.tokenizer
-    limit = min(answering.window, tokenizer.limit)
-    stride = min(limit // 2, 128) if answering.stride is None else answering.stride
+    limit = min(answering.max_seq_len, tokenizer.limit)
+    stride = min(limit // 2, 128) if answering.doc_stride is None else answering.doc_stride
     return tokenizer.windows(pairs, stride, limit, stop=stop)
 
 
@@ -53,15 +55,15 @@ CANDIDATES = 20
 """How many answers of each text can be in its set: those whose loss is at most a limit from a calibration."""
 
 
-def with_candidates(answering: Answering) -> Answering:
+def candidates(impossible: bool) -> Answering:
     """Return the settings with which `answer` finds all candidates of a set of answers, not only the best answers."""
-    return replace(answering, top_k=CANDIDATES)
+    return Answering(top_k=CANDIDATES, handle_impossible_answer=impossible)
 
 
 def loss_of(answers: Sequence[dict[str, Any]], right: str) -> np.float32:
     """Return 1 - the score of the answer that equals `right` in lower case; infinity if there is none.
 
-    answers: what `answer` gives with the settings of `with_candidates`.
+    answers: what `answer` gives with the settings of `candidates`.
     """
     wanted = right.strip().lower()
     return next((_loss(one) for one in answers if one["answer"].strip().lower() == wanted), np.float32(np.inf))
@@ -105,7 +107,7 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
         start, end = (softmax(np.where(allowed, rows[:, i], np.float32(-10000))) for i in range(2))     # e^-10000 is 0
         no_answer = min(no_answer, float(start[0] * end[0]))     # that of the first token alone
         start[~of_text] = end[~of_text] = 0
-        words = _words(places) if answering.whole_words else {}
+        words = _words(places) if answering.align_to_words else {}
         for i, (s, e, score) in enumerate(_spans(start, end, answering)):
             if i % 1024 == 0:
                 stop.check()
@@ -114,19 +116,20 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
             same = by_text.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
             same["score"] += score
     answers = list(by_text.values())
-    if answering.impossible or not answers:
-        answers.append({"score": no_answer if answering.impossible else 0.0, "start": 0, "end": 0, "answer": ""})
+    if answering.handle_impossible_answer or not answers:
+        score = no_answer if answering.handle_impossible_answer else 0.0
+        answers.append({"score": score, "start": 0, "end": 0, "answer": ""})
     return sorted(answers, key=lambda one: -float(one["score"]))[: answering.top_k]
 
 
 def _spans(start: np.ndarray, end: np.ndarray, answering: Answering) -> list[tuple[int, int, float]]:
-    """Return the best pairs (s, e) with s <= e < s + longest and their scores, the best first; start, end: [T]."""
+    """Return the best pairs (s, e), s <= e < s + max_answer_len, and their scores, the best first; start, end: [T]."""
     T = len(start)
-    width = min(answering.longest, T)
+    width = min(answering.max_answer_len, T)
     padded = np.concatenate([end, np.zeros(width - 1, np.float32)])
     scores = start[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)      # [T, width]: [s, e - s]
     # Some spans become one answer when they are widened to whole words, so more of them are looked at.
-    most = 2 * answering.top_k + 10 if answering.whole_words else answering.top_k
+    most = 2 * answering.top_k + 10 if answering.align_to_words else answering.top_k
     flat = scores.reshape(-1)
     best = np.argsort(-flat, kind="stable")[:most]
     return [(s, s + after, float(flat[i])) for i in best.tolist() for s, after in [divmod(i, width)] if flat[i] > 0]

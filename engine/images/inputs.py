@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -12,12 +13,13 @@ from typing import Any, overload
 import numpy as np
 
 from ..base.ahead import Pool, ahead
+from ..base.arguments import warn_caller
 from ..base.errors import InputError, located, shown
 from ..base.stop import NEVER, Stop
 from ..model.image_config import ImageConfig
 from ..text.sentences import check_order
 from .pixels import pixels_of
-from .sources import EXPECTED, checked_array, is_pillow, name_of
+from .sources import ENDINGS, EXPECTED, checked_array, is_pillow, name_of
 
 TOGETHER = 64
 """The most images that are read at one time, and ahead of those that are computed; the token vectors of as many of
@@ -114,16 +116,46 @@ def is_image(value: Any, alone: bool = False) -> bool:
 
     alone: whether the model reads no texts, so that a str is a path, and any array of numbers is meant as an image.
     """
-    if isinstance(value, np.ndarray):       # of four axes it holds several images
-        return value.ndim in (2, 3) and (value.dtype == np.uint8 or (alone and value.dtype.kind not in "OUS"))
-    return isinstance(value, (os.PathLike, bytes, bytearray, memoryview)) or is_pillow(value) or (
-        alone and isinstance(value, str))
+    if isinstance(value, np.ndarray):       # of four axes it holds several images, and of two perhaps token ids
+        of_numbers = value.dtype.kind not in "OUS" and (alone or value.ndim == 3)
+        return value.ndim in (2, 3) and (value.dtype == np.uint8 or of_numbers)
+    if isinstance(value, str):
+        return alone
+    return isinstance(value, (os.PathLike, bytes, bytearray, memoryview)) or is_pillow(value) or _is_open_file(value)
+
+
+def _is_open_file(value: Any) -> bool:
+    return isinstance(value, io.IOBase)
 
 
 def begins_with_image(given: Any) -> bool:
-    """Return whether the inputs of a call to a model that reads texts are images, by the first of them."""
-    first = given[0] if isinstance(given, (list, tuple)) and given else given
-    return isinstance(given, Images) or is_image(first) or (isinstance(given, np.ndarray) and given.ndim == 4)
+    """Return whether the inputs of a call to a model that reads texts are images, by the first of them.
+
+    given: no iterator, as one loses its first item here.
+    """
+    if isinstance(given, Images) or is_image(given):
+        return True
+    if isinstance(given, np.ndarray) and given.ndim > 1:
+        return given.ndim == 4
+    return not isinstance(given, (str, Mapping)) and isinstance(given, Iterable) and is_image(next(iter(given), None))
+
+
+def refuse_image_among_texts(given: Any) -> None:
+    """Raise `InputError` for the first image among the inputs of a call that begins with a text."""
+    for i, item in enumerate(given if isinstance(given, (list, tuple)) else []):
+        if is_image(item):
+            raise InputError(f"input {i} is an image{name_of(item)}, and input 0 is a text; images and texts need a "
+                             "call each")
+
+
+def warn_of_paths(given: Any) -> None:
+    """Warn of a text that seems to be meant as an image: the name of a file of one, or an address."""
+    texts = [given] if isinstance(given, str) else given if isinstance(given, (list, tuple)) else []
+    for text in texts:
+        if isinstance(text, str) and text.lower().endswith(ENDINGS) and (" " not in text or os.path.exists(text)):
+            warn_caller(f"{shown(text)} is read as a text, because this model reads texts and images; for the image "
+                        "give its path as a pathlib.Path", UserWarning)
+            return
 
 
 def read_images(given: Any, alone: bool, name: str = "images", first: int = 0) -> tuple[Images, bool]:
@@ -148,6 +180,8 @@ def _checked(i: int, item: Any, alone: bool) -> Any:
     with located(f"image {i}"):
         if isinstance(item, np.ndarray):
             return checked_array(item)
+        if _is_open_file(item):
+            raise InputError(f"an image is {EXPECTED}, and not an open file; give file.read()")
         if not is_image(item, alone):
             raise InputError(f"an image is {EXPECTED}, not {type(item).__name__} {shown(item, 60)}"
                              f"{_TEXT if isinstance(item, str) else ''}")

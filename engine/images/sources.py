@@ -6,6 +6,7 @@ The size is checked before a pixel is decoded, and only the formats of `FORMATS`
 from __future__ import annotations
 
 import base64
+import glob
 import io
 import os
 import re
@@ -55,7 +56,13 @@ def bytes_of_url(url: str) -> bytes:
 
 def name_of(source: Any) -> str:
     """Return how messages name the source of an image, behind its number; "" for one without a name."""
-    return f" ({shown_path(source)})" if isinstance(source, (str, os.PathLike)) else ""
+    is_path = isinstance(source, (str, os.PathLike)) and not is_data_url(source)
+    return f" ({shown_path(source)})" if is_path else ""
+
+
+def is_data_url(source: Any) -> bool:
+    """Return whether a source is a `data:` URL, which holds the bytes of a file."""
+    return isinstance(source, str) and source.startswith("data:")
 
 
 def opened(source: Any) -> Any:
@@ -99,6 +106,8 @@ def _check_size(width: int, height: int) -> None:
 @contextmanager
 def _file_of(source: Any) -> Iterator[IO[bytes]]:
     """Open a path or bytes as a file; raises `InputError` and `FileMissing`."""
+    if is_data_url(source):
+        source = bytes_of_url(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
         _check_bytes(memoryview(source).nbytes)
         yield io.BytesIO(source)
@@ -108,11 +117,10 @@ def _file_of(source: Any) -> Iterator[IO[bytes]]:
     try:
         file = open_given(source)
     except FileNotFoundError:
-        if _ADDRESS.match(os.fsdecode(source)):
-            raise FileMissing("an address is never fetched; download it, and give the path or the bytes of the file"
-                              ) from None
-        raise FileMissing("there is no such file; give the path of an image") from None
+        raise FileMissing(_missing(os.fsdecode(source))) from None
     except FormatError as error:
+        if os.path.isdir(source):
+            raise InputError(f"it is a folder; give its files, such as {_listing(source, '*.jpg')}") from None
         raise InputError(f"{error}; give the path of an image") from None
     with file:
         _check_bytes(os.fstat(file.fileno()).st_size)
@@ -121,6 +129,22 @@ def _file_of(source: Any) -> Iterator[IO[bytes]]:
         except FormatError as error:
             raise InputError(str(error)) from None
         yield file
+
+
+def _missing(path: str) -> str:
+    """Return the message for a path without a file."""
+    if _ADDRESS.match(path):
+        return "an address is never fetched; download it, and give the path or the bytes of the file"
+    if glob.has_magic(path):
+        return f"there is no such file; for the files of a pattern give {_listing(*os.path.split(path))}"
+    if path.startswith("~"):
+        return "there is no such file; give pathlib.Path(...).expanduser(), as ~ is the home folder for shells alone"
+    return "there is no such file; give the path of an image"
+
+
+def _listing(folder: str | os.PathLike[str], pattern: str) -> str:
+    """Return the code that lists the files of a pattern in a folder."""
+    return f"sorted(pathlib.Path({os.fsdecode(folder) or '.'!r}).glob({pattern!r}))"
 
 
 def _check_bytes(count: int) -> None:

@@ -212,6 +212,8 @@ class VectorMethods(HeadMethods):
     def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
         if self._late is not None:
             return self.encode_tokens(sentences, **{"task": role} | options)
+        if self.text is None and self.reads_images:
+            return self.encode(sentences, **options)
         options = with_role_prompt(self._text, role, options)
         if self._routes and options.get("task") is None:
             options = options | {"task": role}

@@ -21,7 +21,7 @@ import numpy as np
 from ..base.errors import InputError, listed, nearest, shown
 from ..base.install import require_files
 from ..files.reading import FormatError, refuse_pointer
-from ..images.sources import bytes_of_url
+from ..images.sources import ENDINGS, bytes_of_url
 from ..model.config_checks import is_unicode
 from .batch_api import read_request
 from .columns import copied, distinct, is_image_type, text_type, value_type, without_views
@@ -601,6 +601,10 @@ def refuse_compressed(file: InputFile) -> None:
 def format_of(file: InputFile) -> str:
     """Return the format of a file by its name; raises `InputError`."""
     suffix = next((suffix for suffix in SUFFIXES if file.name.endswith(suffix)), None)
+    if file.name.lower().endswith(ENDINGS):
+        raise InputError(f"{file.label} is an image, and a job reads paths or bytes from a table, or paths from text; "
+                         "write them into a file, one on each line, as with: ls photos/*.jpg > photos.txt. engine "
+                         "encode and engine classify read images themselves")
     if suffix is None:
         raise InputError(f"{file.label}: the name does not end in {listed(SUFFIXES)}; say --format "
                          f"{', '.join(FORMATS)}")

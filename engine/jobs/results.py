@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..base.errors import FileMissing, InputError
+from ..base.errors import InputError
 from ..images.inputs import TOGETHER
 from ..methods.table import STREAMED
 from ..text.tokens import counting_tokens
@@ -74,7 +74,7 @@ class Recipe:
             with counting_tokens() as lengths:
                 [results] = self._stream(encoder, texts)
             return Computed(self._rows(results), tokens=lengths, reasons={})
-        except (InputError, FileMissing) as error:
+        except InputError as error:
             if len(texts) == 1:
                 return Computed(results=[], tokens=[], reasons={0: str(error).removeprefix("image 0").lstrip(": ")})
         half = len(texts) // 2

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.advice.calls import POSITIONAL
-from ..base.arguments import count_or_none, flag, positive_int
 from ..base.errors import CallError, InputError, shown
-from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
-from ..heads.answers import (
-    Answering,
-    answer_or_abstain,
-    answer_windows,
-    best_answers,
-    with_candidates,
-)
+from ..heads.answers import Answering, answer_or_abstain, answer_windows, best_answers, candidates
 from ..heads.coverage import calibration_of
 from ..heads.runner import HeadRunner
 from ..text.sentences import read_texts
@@ -32,23 +24,10 @@ TEXTS = 64
 
 
 @dataclass(frozen=True)
-class AnswerOptions(Options):
+class AnswerOptions(Answering):
     """The options of `Engine.answer` that say what is computed."""
 
-    top_k: int = option(Answering.top_k, positive_int)
-    max_answer_len: int = option(Answering.longest, positive_int)
-    handle_impossible_answer: bool = option(Answering.impossible, flag)
-    align_to_words: bool = option(Answering.whole_words, flag)
-    max_seq_len: int = option(Answering.window, positive_int)
-    doc_stride: int | None = option(Answering.stride, count_or_none)
     coverage: float | None = None
-
-    @property
-    def answering(self) -> Answering:
-        """How answers are chosen."""
-        return Answering(top_k=self.top_k, window=self.max_seq_len, stride=self.doc_stride,
-                         longest=self.max_answer_len, impossible=self.handle_impossible_answer,
-                         whole_words=self.align_to_words)
 
 
 def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[str, str]], bool]:
@@ -111,15 +90,15 @@ class Answers(WindowedTexts):
 
 
 def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: AnswerOptions) -> Workload:
-    runner, answering = model.runner_of("answer"), options.answering
+    runner = model.runner_of("answer")
     if options.coverage is None:
-        return Answers(runner, pairs, answering, *[_first] if answering.top_k == 1 else [])
-    if answering != Answering():
+        return Answers(runner, pairs, options, *[_first] if options.top_k == 1 else [])
+    if replace(options, coverage=None) != AnswerOptions():
         raise InputError("the coverage of answers is that of the default settings, on which a model is "
                          "calibrated; leave top_k, handle_impossible_answer and the other settings out")
     arrays = calibration_of(model.calibrations, "answer").arrays
     limit = threshold(arrays["losses"], check_coverage(options.coverage), "questions")
-    return Answers(runner, pairs, with_candidates(Answering(impossible=bool(arrays["impossible"][0]))),
+    return Answers(runner, pairs, candidates(bool(arrays["impossible"][0])),
                    lambda answers: answer_or_abstain(answers, limit))
 
 

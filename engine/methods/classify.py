@@ -62,7 +62,7 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptio
                            options.top_k)
     if isinstance(inputs, Images) and "classify" not in model.heads and model.text is not None:
         raise UnsupportedError("this model has no labels of its own for images; give candidate_labels, such as "
-                               "['a cat', 'a dog']")
+                               "['a cat', 'a dog'] (on the command line, --candidate-label 'a cat, a dog')")
     runner = model.runner_of("classify")
     tokenize = None
     if isinstance(inputs, Images):

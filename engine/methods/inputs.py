@@ -38,8 +38,9 @@ def read_requests(model: PreparedModel, inputs: Any, prompts: Any, config: Gener
 
     inputs: a text, or a list of texts or of token ids. prompts: what the results begin with, of a model with an
     encoder. config: the settings of the requests. places: what messages call each input. special: whether a text gets
-    the special tokens that the tokenizer adds. bound: of the tokens of an input, if not that of a source, or of a
-    prompt for a model without an encoder. cache_key, heads: as in `Request`.
+    the special tokens that the tokenizer adds. bound: of the tokens of an input; None for the bound of a source, or of
+    a prompt where the model has no encoder. cache_key: requests with an equal one share what is read of their prompts.
+    heads: the heads of cross-attention whose weights the results have.
     """
     refuse_chat(inputs, _instead_of_messages(model))
     if isinstance(inputs, str):

@@ -13,7 +13,14 @@ from ..base.arguments import is_one_of, positive_int
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import growing_progress
 from ..encoding.call import PLAIN, Call
-from ..images import Images, begins_with_image, is_image, read_images
+from ..images import (
+    Images,
+    begins_with_image,
+    is_image,
+    read_images,
+    refuse_image_among_texts,
+    warn_of_paths,
+)
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
@@ -39,12 +46,24 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
 
 def _workload(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions) -> tuple[Workload, bool]:
     """Return the work of a call, and whether the caller gave one input alone."""
+    both = False        # whether the method reads texts and images
     if method.prepare_images is not None and model.reads_images:
         alone = model.text is None
+        both = not alone
+        inputs = [*inputs] if both and isinstance(inputs, Iterator) and not is_image(inputs) else inputs
         if alone or begins_with_image(inputs):
             images, single = read_images(inputs, alone)
             return method.prepare_images(model, images, options), single
-    method.needs(model)
+        refuse_image_among_texts(inputs)
+    try:
+        method.needs(model)
+    except UnsupportedError as error:
+        if not both:
+            raise
+        raise UnsupportedError(f"{error}. It has {method.name} for images, and a str is a text: the path of an image "
+                               "is a pathlib.Path") from None
+    if both:
+        warn_of_paths(inputs)
     read, single = method.read(inputs, options)
     return method.prepare(model, read, options), single
 

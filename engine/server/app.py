@@ -19,7 +19,7 @@ from .json_steps import json_of, write_json
 from .multipart import FormParts, Upload
 from .pages import make_pages
 from .protocol import ABORT, WATCH
-from .refusals import OPENAI, Refusal, refusal_of, refused
+from .refusals import OPENAI, Refusal, refusal_of, refused, release
 from .requests import LONG_BYTES, Answer, Times
 from .served import Named, Receive, Scope, Send, Served, headers_of
 from .settings import COMMENT_SECONDS, MAX_FIELDS, check_seconds
@@ -106,12 +106,14 @@ class Exchange:
             self._served.metrics.refuse("gone")
         finally:
             self._alarm.end()
-            failure = self._failure
+            failure, self._failure = self._failure, None
             failed = None if failure is None or refusal_of(failure, "").reason != "failed" else failure
             logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
                        seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
                        new_tokens=self._new or None, error=None if failed is None else type(failed).__name__,
                        places=None if failed is None else logs.places_of(failed))
+            if failure is not None:
+                release(failure)
 
     async def _answer(self, room: Room) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
         """Return the headers and the parts of an answer; raises `Refusal` and whatever the computation raises.

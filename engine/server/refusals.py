@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from traceback import clear_frames
 from typing import Any
 
 import orjson
@@ -80,6 +81,20 @@ def _in_words_of_clients(message: str) -> str:
     if _PLACE.match(message) is None:
         return message
     return re.sub(r"\b(max_new_tokens|max_length)\b", "max_tokens", message)
+
+
+def release(error: BaseException) -> None:
+    """Let an error, and those that it came from, hold no frames.
+
+    They have the body of a request and the error itself, so that all of it would stay until a garbage collection, which
+    counts objects and not bytes.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        clear_frames(found.__traceback__)
+        behind = found.__context__
+        found.__traceback__ = found.__cause__ = found.__context__ = None
+        found = behind
 
 
 def refusal_of(error: BaseException, request: str) -> Refusal:

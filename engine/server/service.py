@@ -184,7 +184,7 @@ class Service(RequestService):
             with self._lock:
                 if request.settled:
                     return
-                if work.order:
+                if work.order:      # else it has no tokens, and waits for nothing
                     self._check(request, work)
                 ticket = self._queue.submit(work, owner=request.key, deadline=request.stop.deadline)
                 request.tickets = ticket,

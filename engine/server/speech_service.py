@@ -407,6 +407,7 @@ class SpeechService(RequestService):
             with self._lock:
                 if request.settled:
                     return
+                # The admission counts seconds here, and not tokens: its rate is 1.
                 wait = turns.before_first(hearing.owner) * cost
                 before = turns.before_last(hearing.left) * cost
                 self._admission.check_wait(wait, lambda: wait)

@@ -52,6 +52,7 @@ class ServiceKind(Kind):
     """The requests of a route that asks no model anything, but needs what its service knows."""
 
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
+        """Return the work, whose function gets the service in place of the model; raises `Refusal`."""
         work: Wanted = self.work(self.read(fields), service)
         return work
 

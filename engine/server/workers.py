@@ -190,7 +190,13 @@ def _step(call: WorkerCall) -> bool:
         call.steps.close()
     if not call.cancelled:
         _guarded(call.then, result, error)
+    call.function = call.then = _nothing        # which know the call, and what it has read
+    call.steps = None
     return False
+
+
+def _nothing(*arguments: Any) -> None:
+    pass
 
 
 def _settle(future: Result, result: Any, error: BaseException | None) -> None:

@@ -15,7 +15,7 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..encoding.call import Call
-from ..heads.answers import Answering, loss_of, with_candidates
+from ..heads.answers import candidates, loss_of
 from ..heads.pairs import check_pairs, gaps_below
 from ..heads.runner import HeadRunner
 from ..interface.engine import Engine
@@ -243,7 +243,7 @@ class _Run:
                                  f"not {shown(label)}")
         impossible = any(not label.strip() for label in labels)
         with self._showing(checked) as call:
-            answers = compute(Answers(runner, checked, with_candidates(Answering(impossible=impossible))), call)
+            answers = compute(Answers(runner, checked, candidates(impossible)), call)
             losses = [loss_of(answers_of, label) for answers_of, label in zip(answers, labels, strict=True)]
         arrays: dict[str, np.ndarray] = {"losses": np.array(losses, np.float32),
                                          "impossible": np.array([impossible], np.uint8)}

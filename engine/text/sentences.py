@@ -40,14 +40,14 @@ def check_texts(texts: Any, name: str = "texts") -> list[str]:
 
 
 def read_sentences(given: Any, name: str = "sentences") -> tuple[list[Sentence], bool]:
-    """Return what `check_sentences` returns, and whether the caller gave a single string, which is a list of one."""
+    """Return the checked texts and pairs of a call, and whether the caller gave a single string, a list of one."""
     if isinstance(given, str):
         return [check_sentence(0, given, name)], True
     return check_sentences(given, name), False
 
 
 def read_texts(given: Any, name: str = "texts") -> tuple[list[str], bool]:
-    """Return what `check_texts` returns, and whether the caller gave a single string, which is a list of one."""
+    """Return the checked texts of a call, and whether the caller gave a single string, a list of one."""
     if isinstance(given, str):
         return [str(check_sentence(0, given, name, pairs=False))], True
     return check_texts(given, name), False

@@ -27,7 +27,7 @@ FIRST_TOKENS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class CutImage:
     """An image cut into patches."""
 
     patches: np.ndarray
@@ -59,7 +59,7 @@ class Patches:
     """The argument of `Engine.forward`."""
     expected: ClassVar[str] = "floats [C,H,W]"
 
-    def cut(self, image: np.ndarray) -> Cut:
+    def cut(self, image: np.ndarray) -> CutImage:
         """Return the patches of an image. Raises `InputError` for its shape."""
         C, p, _ = self.weight.shape[1:]
         rows, columns = image.shape[1] // p, image.shape[2] // p
@@ -67,16 +67,16 @@ class Patches:
             raise InputError(f"an image must be [{C}, H, W] with H and W of at least {p}, not {list(image.shape)}")
         positions = self._positions(rows, columns, image.shape)
         cut = image[:, : rows * p, : columns * p].reshape(C, rows, p, columns, p).transpose(1, 3, 0, 2, 4)
-        return Cut(np.ascontiguousarray(cut).reshape(rows * columns, -1), positions)
+        return CutImage(np.ascontiguousarray(cut).reshape(rows * columns, -1), positions)
 
-    def embed(self, cuts: Iterable[Cut], ops: LinearOps) -> list[np.ndarray]:
+    def embed(self, cuts: Iterable[CutImage], ops: LinearOps) -> list[np.ndarray]:
         """Return the token vectors of images: float32 [F + R + patches, D] each.
 
         One product has the patches of several images, about `PART_BYTES` of them, because `ops` packs the weights for
         each product anew.
         """
         found: list[np.ndarray] = []
-        part: list[Cut] = []
+        part: list[CutImage] = []
         for cut in cuts:
             part.append(cut)
             if sum(one.patches.nbytes for one in part) >= PART_BYTES:
@@ -84,7 +84,7 @@ class Patches:
                 part = []
         return found + self._embed_part(part, ops)
 
-    def _embed_part(self, part: list[Cut], ops: LinearOps) -> list[np.ndarray]:
+    def _embed_part(self, part: list[CutImage], ops: LinearOps) -> list[np.ndarray]:
         if not part:
             return []
         F, D = self.first_count, self.weight.shape[0]

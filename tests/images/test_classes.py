@@ -1,5 +1,7 @@
 """ViT, DeiT and DINOv2 give images the labels and the vectors that transformers computes in float64."""
 
+import base64
+import io
 import json
 import pickle
 import shutil
@@ -13,7 +15,9 @@ import engine
 from engine import Engine, InputError, UnsupportedError, load_model
 from engine.base.errors import WeightsError
 from engine.cli.main import main
+from engine.files.safetensors import read_safetensors
 
+from ..tools.changed_folders import changed
 from ..tools.encoders import convert_encoder, engine_of
 from ..tools.head_models import folder_of
 from ..tools.paths import IMAGES
@@ -128,6 +132,7 @@ def test_a_path_is_a_text_where_a_model_reads_images_alone(images, tmp_path):
     assert one == loaded.classify(Image.open(path)) == loaded.classify(np.asarray(Image.open(path)))
     assert one == loaded.classify(np.asarray(Image.open(path))[None])[0]
     assert one == pickle.loads(pickle.dumps(loaded)).classify(path)
+    assert one == loaded.classify("data:image/png;base64," + base64.b64encode(images["rgb.png"]).decode())
     assert one["label"] == expected_of("dinov2")["rgb.png"]["labels"][0]["label"]
     assert loaded.classify([]) == []
     assert loaded.encode([]).shape == (0, 32)
@@ -142,12 +147,16 @@ def test_a_path_is_a_text_where_a_model_reads_images_alone(images, tmp_path):
 
 def test_calls_that_are_refused(images, tmp_path, refusals):
     loaded, text = Engine.load(IMAGES / "vit"), Engine.load(folder_of("bert_classify"))
+    (tmp_path / "photos").mkdir()
     shutil.copytree(IMAGES / "vit", tmp_path / "bare")
     (tmp_path / "bare" / "preprocessor_config.json").unlink()
     bare, short = Engine.load(tmp_path / "bare"), Engine.load(IMAGES / "vit", max_batch_tokens=9)
     picture = images["rgb.png"]
     refusals(lambda call: call(), [
         (lambda: loaded.classify(["none.png"]),), (lambda: loaded.encode([picture, b"x"]),),
+        (lambda: loaded.classify("https://example.org/a.png"),), (lambda: loaded.classify("photos/*.png"),),
+        (lambda: loaded.classify(tmp_path / "photos"),), (lambda: loaded.classify("~/none.png"),),
+        (lambda: loaded.classify("data:image/png,abc"),), (lambda: loaded.encode(io.BytesIO(picture)),),
         (lambda: loaded.encode(picture, prompt="a"),), (lambda: loaded.classify([picture, ("a", "b")]),),
         (lambda: loaded.tag([picture]),), (lambda: loaded.predict(picture),), (lambda: loaded.tokenize(["a"]),),
         (lambda: loaded.forward([[1]]),), (lambda: loaded.classify(picture, coverage=0.9),),
@@ -170,6 +179,17 @@ def test_heads_that_do_not_fit_the_input_are_refused():
         engine_of(replace(vit, heads=teacher.heads))
     with pytest.raises(WeightsError, match="images must be None, or an ImageConfig beside a stem that reads images"):
         engine_of(replace(vit, stem=None, heads=()))
+
+
+def test_tensors_of_other_axes_are_refused(tmp_path):
+    [linear] = {name for name in read_safetensors(IMAGES / "dinov2" / "model.safetensors")
+                if name.endswith("layer.0.attention.output.dense.weight")}
+    wrong = changed(tmp_path / "scale", IMAGES / "dinov2", {linear: np.zeros((32, 64, 64), np.float32)})
+    with pytest.raises(WeightsError, match=r"scale.lambda1 \[32\] has no .* with as many rows beside it"):
+        Engine.load(wrong)
+    flat = dict.fromkeys(("cls_classifier.weight", "distillation_classifier.weight"), np.zeros(32, np.float32))
+    with pytest.raises(WeightsError, match="must both be there, with one shape of 2 axes"):
+        Engine.load(changed(tmp_path / "flat", IMAGES / "deit_teacher", flat))
 
 
 def test_info_names_the_input_and_the_labels(capsys):

@@ -1,8 +1,12 @@
 """The image encoders of CLIP and SigLIP give the embeddings that transformers computes in float64."""
 
+import io
 import json
 import pickle
 import shutil
+import warnings
+from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,6 +135,33 @@ def test_a_packed_file_holds_both_encoders(images, tmp_path):
         assert np.array_equal(packed.encode(given), plain.encode(given))
 
 
+def test_images_of_a_model_that_reads_texts_come_in_any_collection(images, tmp_path):
+    loaded = Engine.load(IMAGES / "clip")
+    paths = [tmp_path / f"{name}.png" for name in "abc"]
+    for path, name in zip(paths, ("rgb.png", "small.png", "grey.png"), strict=True):
+        path.write_bytes(images[name])
+    expected = loaded.encode(paths)
+    for given in (tuple(paths), iter(paths), (path for path in paths), dict.fromkeys(paths).keys(),
+                  np.array(paths, object), deque(paths)):
+        assert np.array_equal(loaded.encode(given), expected)
+    assert np.array_equal(loaded.encode(iter(["<9>", "<17>"])), loaded.encode(["<9>", "<17>"]))
+    assert np.array_equal(loaded.encode_document(paths), expected)
+    vit = Engine.load(IMAGES / "vit")
+    assert np.array_equal(vit.encode_query(paths), vit.encode(map(str, paths)))
+
+
+def test_the_name_of_a_picture_as_a_text_gives_a_warning(images, tmp_path, monkeypatch):
+    loaded = Engine.load(IMAGES / "clip")
+    monkeypatch.chdir(tmp_path)
+    Path("a cat.png").write_bytes(images["rgb.png"])
+    for given in ("cat.jpg", ["<9>", "a cat.png"], "https://example.org/cat.JPG"):
+        with pytest.warns(UserWarning, match=r"is read as a text, because .* give its path as a pathlib\.Path"):
+            loaded.encode(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded.encode(["a dog.png", "a cat", "jpg"])
+
+
 def test_several_labels_of_an_image_may_be_right_where_the_model_says_so(images):
     loaded, options = Engine.load(IMAGES / "siglip"), {"candidate_labels": ["<17>", "<33>"], "top_k": None}
     scores = loaded.classify(images["rgb.png"], multi_label=True, **options)
@@ -179,6 +210,9 @@ def test_calls_that_are_refused(images, tmp_path, refusals):
     refusals(lambda call: call(), [
         (lambda: texts.encode(picture),), (lambda: loaded.encode([picture, "a text"]),),
         (lambda: loaded.encode(["a text", picture]),), (lambda: loaded.classify(picture),),
+        (lambda: loaded.classify("cat.jpg", candidate_labels=["a"]),), (lambda: loaded.encode(io.BytesIO(picture)),),
+        (lambda: loaded.encode([io.BytesIO(picture)]),), (lambda: loaded.encode(np.zeros((9, 9, 3))),),
+        (lambda: loaded.encode(np.zeros((2, 9, 9, 3))),), (lambda: loaded.encode({Path("a.png")}),),
         (lambda: loaded.classify(picture, candidate_labels=["a", "a"]),),
         (lambda: loaded.classify(picture, candidate_labels=[]),),
         (lambda: loaded.classify(picture, candidate_labels=["a"], hypothesis_template="a"),),

@@ -155,6 +155,7 @@ def test_labels_and_texts_of_a_model_of_both(pictures, tmp_path):
 def test_jobs_that_are_refused(pictures, tmp_path, capsys):
     (tmp_path / "rows.csv").write_text(f"n,image\n1,{pictures[0]}\n", encoding="utf-8")
     pq.write_table(pa.table({"image": [1]}), tmp_path / "numbers.parquet")
+    (tmp_path / "a.jpg").write_bytes(pictures[0].read_bytes())
     (tmp_path / "bare").mkdir()
     for file in (IMAGES / "vit").iterdir():
         if file.name != "preprocessor_config.json":
@@ -166,6 +167,7 @@ def test_jobs_that_are_refused(pictures, tmp_path, capsys):
             (vit, "rows.csv", ("--format", "openai"), "--format openai is for batches of texts"),
             (vit, "rows.csv", ("--result", "tokens"), "--result tokens is for texts; images have vectors or classes"),
             (vit, "rows.csv", ("--truncate-dim", "33"), "the vectors of this model have 32 dimensions"),
+            (vit, "a.jpg", (), "is an image, and a job reads paths or bytes from a table"),
             (vit, "numbers.parquet", (), "holds int64, and not paths, bytes, or objects with both"),
             (str(IMAGES / "clip"), "rows.csv", ("--images", "--result", "classes"), "has no labels of its own for im"),
             (str(tmp_path / "bare"), "rows.csv", (), "no preprocessor_config.json")):

@@ -182,9 +182,10 @@ def test_other_commands_are_there(path):
             if words[0] == "make":
                 assert re.search(f"^{words[1]}:", makefile, re.MULTILINE), line
             elif words[:2] == ["pip", "install"]:
-                extras = re.fullmatch(r"\.(?:\[(\w+)\])?", words[2])
+                extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[2])
                 assert extras, line
-                assert extras[1] is None or re.search(f"^{extras[1]} = ", project, re.MULTILINE), line
+                for extra in filter(None, (extras[1] or "").split(",")):
+                    assert re.search(f"^{extra} = ", project, re.MULTILINE), line
             elif words[:2] == ["python", "-m"]:
                 module = ROOT / words[2].replace(".", "/")
                 assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), line

@@ -29,7 +29,7 @@ BACKEND_IMPORTS = {
     "cpu": set(),
     "cython_cpu": {"cpu"},
     "numba_cpu": {"cpu", "cython_cpu"},      # whose kernels fill what Numba leaves
-    "numba_cuda": set(),
+    "numba_cuda": {"reference"},             # whose definition computes the attention weights that a caller observes
 }
 """The other backends that each backend may import. All may import the modules directly in backends/."""
 

@@ -1,6 +1,7 @@
 """What goes wrong below the routes: keys, sizes, times, connections, a queue that is full, and results that fail."""
 
 import asyncio
+import gc
 import hashlib
 import json
 import signal
@@ -600,3 +601,30 @@ def test_an_alarm_comes_once_and_at_its_last_time():
         return calls, alarm.rang
 
     assert asyncio.run(called()) == (["answer", "near"], False)
+
+
+LARGE = "the cat " * 30_000
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    ("/embed", {"inputs": LARGE, "x": LARGE}), ("/embed", {"x": LARGE}), ("/embed", {"inputs": [LARGE, 5]}),
+    ("/embed", {"inputs": [LARGE], "truncate": False}), ("/v1/embeddings", {"input": [LARGE] * 3, "truncate": LARGE}),
+    ("/tokenize", {"inputs": [LARGE] * 2}), ("/embed", {"inputs": LARGE, "dimensions": 10**6})])
+def test_a_body_that_is_refused_leaves_nothing_to_the_garbage_collector(client, path, body):
+    """It counts objects and not bytes, so that hundreds of megabytes of bodies could wait for it."""
+    client.post(path, body)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        assert client.post(path, body).status >= 400
+        wait_for(lambda: client.served.service.memory.used == 0)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        kept = [one for garbage in gc.garbage for one in gc.get_referents(garbage) if isinstance(one, (str, bytes))]
+        assert all(len(one) < len(LARGE) for one in kept)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        gc.unfreeze()

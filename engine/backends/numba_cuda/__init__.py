@@ -8,6 +8,7 @@
     device.py     launches, graphs                stored.py     compiled kernels, as files
     memory.py     arrays on the device            support.py    what is run of a program, and refused
     driver.py     the CUDA driver                 ops.py        single operations; score_function.py for attention
+    observing.py  what is observed of a pass
     shared_array.py   arrays that other libraries read, and theirs, through dlpack.py
 """
 

@@ -22,12 +22,14 @@ from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
 from ...programs import program_of
+from ...programs.observe import Observed, with_observed
 from ...programs.operations import Attend, Embed, Heads, Linear, Norm, Store, writes
 from ...programs.program import Program
 from ..batch import Batch
 from .bucket import BucketGroup, Shape, groups, stage
 from .device import Device
 from .kernels import copy, embedding, heads, norm, pooling
+from .observing import Observation, observed_weights
 from .products import Products, choose_products
 from .rotation import Rotations
 from .shared_array import SharedArray
@@ -50,7 +52,8 @@ class CudaPlan:
                  choose: Callable[[Device, Program, str], Products] = choose_products):
         program = program_of(config)
         check(program)
-        self._steps = steps_of(program)
+        self._program, self._steps = program, steps_of(program)
+        self._score_weights = observed_weights(program, weights)
         self._device, self._max_tokens, self._bfloat16 = device, run.max_tokens, run.precision == "bfloat16"
         with device.turn:
             device.activate()
@@ -126,8 +129,27 @@ class CudaPlan:
                 out[members] = host.swapaxes(0, 1)
         return out.reshape(batch.sequences, len(modes) * D)
 
-    def _passes(self, batch: Batch, stop: Stop = NEVER) -> Iterator[tuple[Slot, BucketGroup, Shape]]:
-        """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next."""
+    def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
+        """See `interfaces.ObservingPlan`; such a pass is not recorded, and waits for each copy."""
+        out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
+        arrays = observed.arrays(batch.cu_seqlens, out.shape[1])
+        seen = Observation(self._device, self._layouts, self._score_weights, batch, arrays, stop)
+        steps = steps_of(with_observed(self._program, observed))
+        with self._device.turn:
+            try:
+                for slot, group, _ in self._passes(batch, stop, seen, steps):
+                    slot.fetch(self._result, out[group.tokens])
+            finally:
+                for slot in self._slots:
+                    slot.finish()
+        return [out, *arrays]
+
+    def _passes(self, batch: Batch, stop: Stop = NEVER, seen: Observation | None = None, steps: Sequence[Step] = ()
+                ) -> Iterator[tuple[Slot, BucketGroup, Shape]]:
+        """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next.
+
+        seen: what the pass fills; steps: those of the program that stores it.
+        """
         self._device.activate()
         if self._rotations.hold(int(batch.position_ids.max(initial=-1)) + 1):
             self._recordings.clear()        # they hold the addresses of the old tables
@@ -140,7 +162,11 @@ class CudaPlan:
                 rows = self._embedded.spread(batch.inputs_embeds[group.tokens], 1)
                 self._device.copy(self._workspace.embeds[: group.count], rows)
             try:
-                self._run(shape, stop)
+                if seen is None:
+                    self._run(shape, stop)
+                else:
+                    seen.group = group
+                    self._launch(shape, stop, steps, seen)
             finally:            # after a stop, too, copies that are queued still read the slot
                 slot.queued()
             yield slot, group, shape
@@ -151,14 +177,14 @@ class CudaPlan:
             self._recordings.move_to_end(shape)
             self._recordings[shape]()
             return
-        self._recordings[shape] = self._device.record(lambda: self._launch(shape, stop))
+        self._recordings[shape] = self._device.record(lambda: self._launch(shape, stop, self._steps))
         if len(self._recordings) > RECORDINGS:
             self._recordings.popitem(last=False)
 
-    def _launch(self, shape: Shape, stop: Stop) -> None:
+    def _launch(self, shape: Shape, stop: Stop, steps: Sequence[Step], seen: Observation | None = None) -> None:
         """Queue all launches of a pass, in the order of the program's operations."""
         work = self._workspace.rows(shape)
-        for step in self._steps:
+        for step in steps:
             stop.check()
             match step.operation:
                 case Embed():
@@ -171,6 +197,10 @@ class CudaPlan:
                     self._heads(step.operation, work)
                 case Attend():
                     self._attend(step.operation, shape, work)
+                    if seen is not None and step.operation.observed:
+                        seen.attend(step.operation, work)
+                case Store() if seen is not None and step.operation.array:
+                    seen.store(step.operation, work)
                 case Store():
                     self._store(step.operation, shape, work)
 

@@ -12,6 +12,7 @@ _ENCODES = "an Engine encodes; engine.load returns the object that the model's f
 _SPEECH = "a Transcriber transcribes; engine.load returns the object that the model's files ask for"
 _TEXTS_TO_VECTORS = "encode(sentences) of an Engine does it"
 _QUERIES = "encode_query(sentences) of an Engine does it"
+_IMAGES_TO_VECTORS = "encode(images) of an Engine does it, where the path of an image is a pathlib.Path"
 _DOCUMENTS = "encode_document(sentences) of an Engine does it"
 _TOKENIZER = "the attribute tokenizer has encode and decode"
 
@@ -38,6 +39,10 @@ ATTRIBUTES: Mapping[str, str] = each({
     "embed_documents": "encode_document(texts) of an Engine does it",
     "query_embed encode_queries": _QUERIES,
     "passage_embed encode_corpus": _DOCUMENTS,
+    "encode_image encode_images get_image_features embed_image embed_images": _IMAGES_TO_VECTORS,
+    "encode_text encode_texts get_text_features": _TEXTS_TO_VECTORS,
+    "image_classification zero_shot_image_classification":
+        "classify(images) of an Engine does it, and classify(images, candidate_labels=[...]) with labels of your own",
     "transform fit_transform embed_text get_embeddings get_text_embedding create_embedding embed feature_extraction":
         _TEXTS_TO_VECTORS,
     "text_classification sentiment_analysis": "classify(texts) of an Engine does it",

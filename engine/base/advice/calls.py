@@ -362,7 +362,8 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "token_pooling": instead(LACKS)})},
     "classify": {**_PIPELINE, **each({
         "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences": same("texts"),
-        "images": same("texts"), "labels": same("candidate_labels"), "multi_class": same("multi_label")})},
+        "images image": same("texts"), "labels classes class_names": same("candidate_labels"),
+        "multi_class": same("multi_label")})},
     "tag": {**_PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
             "offset_mapping": instead("the tokenizer gives the offsets"),
             "delimiter": instead("words are joined by spaces", " ")},

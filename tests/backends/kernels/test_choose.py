@@ -108,6 +108,14 @@ def test_words_above_a_bar(kernels, n):
         assert sum == powers[stays].sum()
 
 
+def test_a_sum_of_many_powers_has_a_small_error(kernels):
+    n, rng = 5003, np.random.default_rng(1)
+    values, powers = rng.standard_normal(n, np.float32), np.exp(rng.uniform(-12, 0, n)).astype(np.float32)
+    for bar in (-np.inf, 0.0, 2.0):
+        exact = powers[values > bar].sum(dtype=np.float64)
+        assert abs(function(kernels, "sum_above")(values, powers, n, bar) - exact) <= (n / 16 + 16) * 2**-24 * exact
+
+
 def test_every_k(kernels):
     for k in [1, 2, 3, 8, 10, 63, 64]:
         rng = np.random.default_rng(k)

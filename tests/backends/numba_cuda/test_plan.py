@@ -145,9 +145,9 @@ class OnlyPools(CudaPlan):
 def test_encode_pools_on_the_device(monkeypatch):
     """Two batches are pooled with two modes side by side, without the tokens of a prompt."""
     model = random_model(tiny_text(pooling=("max", "mean"), include_prompt=False), num_layers=1)
-    backend = SimpleNamespace(name="emulated", prepare=partial(OnlyPools, EmulatedDevice()))
+    backend = SimpleNamespace(name="emulated", batch_invariant=True, prepare=partial(OnlyPools, EmulatedDevice()))
     expected = engine_of(model, backend="reference")
-    monkeypatch.setattr("engine.interface.engine.get_backend", lambda name: backend)
+    monkeypatch.setattr("engine.interface.engine.choose_backend", lambda *arguments: backend)
     engine = engine_of(model, max_batch_tokens=12)
     sentences = ["dog", "the cat sat", ""]
     vectors = engine.encode(sentences, prompt="query: ")

@@ -10,6 +10,7 @@ has no pipeline for questions; heads_answers.py, which needs transformers 4, wri
 """
 
 import copy
+import functools
 import inspect
 import json
 import random
@@ -103,6 +104,10 @@ def batch_of(golden: Golden, tokenizer: Any, rng: random.Random) -> dict[str, An
             batch["labels"] = torch.stack([good > 0, good < 0, good == 0], 1).float()
         else:
             batch["labels"] = good.float() if n == 1 else torch.where(good > 0, 1, torch.where(good < 0, 0, 2))
+    elif golden.config.architectures == ["ElectraForPreTraining"]:
+        hidden = (torch.rand(batch["input_ids"].shape) < 0.3) & batch["attention_mask"].bool()
+        batch["labels"] = hidden.long()
+        batch["input_ids"][hidden] = torch.randint(5, VOCAB, batch["input_ids"].shape)[hidden]
     elif golden.settings["task"] == "tag":
         labels = torch.zeros(batch["input_ids"].shape, dtype=torch.long)
         for i, row in enumerate(rows):
@@ -193,6 +198,8 @@ def expected(golden: Golden, folder: Path, model: Any, tokenizer: Any) -> dict[s
         return {"logits": logits, "best": [pipe([text], **short)[0] for text in texts.TEXTS],
                 "all": [pipe([text], top_k=None, **short)[0] for text in texts.TEXTS]}
     if golden.settings["task"] == "tag":
+        if isinstance(model, hf.ElectraForPreTraining):
+            tell_replaced(model)
         pipe = hf.pipeline("token-classification", model=model, tokenizer=tokenizer)
         found = {strategy: [pipe(text, aggregation_strategy=strategy) for text in texts.TEXTS[:-2]]
                  for strategy in ("none", "simple", "first", "average", "max")}
@@ -205,6 +212,18 @@ def expected(golden: Golden, folder: Path, model: Any, tokenizer: Any) -> dict[s
     masked = [text.replace("{}", tokenizer.mask_token) for text in texts.MASKED]
     return {"words": [pipe(text) for text in masked], "three": [pipe(text, top_k=3) for text in masked],
             "targets": [pipe(text, targets=["a", "e", "i"]) for text in masked]}
+
+
+def tell_replaced(model: Any) -> None:
+    """Make ELECTRA's discriminator, which gives a token x, a model of two labels with logits [0, x]."""
+    one = model.forward
+
+    @functools.wraps(one)
+    def two(*args: Any, **options: Any) -> dict[str, Any]:
+        x = one(*args, **options).logits
+        return {"logits": torch.stack([torch.zeros_like(x), x], -1)}
+
+    model.forward, model.config.id2label = two, {0: "O", 1: "REPLACED"}
 
 
 def _expected_pairs(folder: Path) -> dict[str, Any]:

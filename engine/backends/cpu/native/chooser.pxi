@@ -141,6 +141,8 @@ cdef class Chooser:
                 c = &self.choice.rows[rank * self.count + i]
                 c[0] = self.choice.rows[i]
                 own = 1 if c.seen != NULL or c.additions or c.allowed != NULL else 0
+                if not own and c.scale == <float>M_LOG2E:       # these sums are those of log_sum_exp
+                    c.maximum, c.sum = self.choice.maximum + i * parts_of(width), self.choice.sum + i * parts_of(width)
                 c.values, c.own, c.ids = &floats[0, at], &floats[own, at], &ids[at]
                 at += places_of(c.k)
                 c.collected_values, c.collected_own, c.collected_ids = &floats[0, at], &floats[own, at], &ids[at]

@@ -1,11 +1,19 @@
-# Sort the best words, and draw words by the powers of their logits, 2^((x - the largest) scale). Sums are float64, in
-# an order that depends on the row alone.
+# Sort the best words, and draw words by the powers of their logits, 2^((x - the largest) scale). Sums are float64. Those
+# of the parts of a row are taken in the order of the parts, and those of words are exact, so that no order matters:
+# before, each power is rounded to a multiple of 2^-52 of a power of two that is above their total.
 
 cdef enum:
-    BUCKETS = 256               # in which find_last adds up powers
-    FEW_WORDS = 64              # up to which find_last takes no time
-    TRIMS = 8                   # halvings of the range of logits that trim looks at
+    FEW_WORDS = 64              # up to which none are dropped
+    HALVINGS = 16               # of the range of logits in which the last likely word lies
+    FIRST_HALVINGS = 6          # after which less likely words are dropped
     TOGETHER = 64               # parts whose powers are computed together
+    BLOCK = 16                  # words whose powers are added up together
+
+cdef extern from "draw.h" nogil:
+    double on_grid(float power, double grid)
+    double sum_on_grid(const float* values, const float* powers, Py_ssize_t n, float bar, double grid)
+    Py_ssize_t place_between(const float* values, Py_ssize_t i, Py_ssize_t n, float low, float high)
+    void keep_from(const float* values, const int* ids, Py_ssize_t n, float bar, int last, float least, float* powers)
 
 
 cdef void merge_runs(const float* values, const float* own, const int* ids, Py_ssize_t middle, Py_ssize_t n,
@@ -92,100 +100,127 @@ cdef void put_word(const WordList* to, Py_ssize_t at, const WordList* words, Py_
     to.own[at] = words.own[i] if i >= 0 else -INFINITY
 
 
-cdef inline int bucket_of(float value, float highest, float scale) noexcept nogil:
-    # Return the number of a logit's bucket, which spans powers up to a factor of the eighth root of 2, the largest
-    # first.
-    return <int>min((highest - value) * scale * <float>8, <float>(BUCKETS - 1))
+cdef inline double grid_of(double total) noexcept nogil:
+    # Return a number to which powers are added, and from which it is taken again, to round them (`on_grid`): its last
+    # bit is 2^-52 of the power of two above the total.
+    cdef int exponent
+    frexp(total, &exponent)
+    return ldexp(1.5, exponent)
 
 
-cdef Py_ssize_t trim(const KernelTable* kernels, const WordList* words, Py_ssize_t n, float highest, float scale,
-                     double limit, float above, float* powers) noexcept nogil:
-    # Compute the powers of n words, the only ones above `above`, and drop most of those that are less likely than the
-    # words that reach the limit, found by bisection; a limit below 0 drops none. Return how many stay.
-    cdef float low = max(above, highest - 60 / scale), high = highest, middle
-    cdef float enough = <float>(limit * 1.001)      # sums of float32 are less exact than the limit
-    cdef Py_ssize_t kept
+cdef inline float margin_of(double limit, Py_ssize_t n) noexcept nogil:
+    # Return how far a sum of n powers in float32 that is near the limit may be from the exact one (`sum_above`).
+    return <float>(limit * <double>(n // 16 + 32) * 2.0**-24)
+
+
+cdef bint reaches(const KernelTable* kernels, const float* values, const float* powers, Py_ssize_t n, float bar,
+                  double limit, double grid) noexcept nogil:
+    # Return whether the words above a bar reach the limit; no words reach none, not even that of the best word, 0.
+    cdef double sum
+    if kernels.sum_above(values, powers, n, bar) > <float>limit + margin_of(limit, n):
+        return True
+    sum = sum_on_grid(values, powers, n, bar, grid)
+    return sum > 0 and sum >= limit
+
+
+cdef bint halve(const KernelTable* kernels, const float* values, const float* powers, Py_ssize_t n, double limit,
+                int times, float* low, float* high) noexcept nogil:
+    # Halve the range (low, high] of the least logit of the words that together reach the limit. Return whether there
+    # may be more to halve: the sums of float32 say it only beside a margin around the limit.
+    cdef float margin = margin_of(limit, n), middle, sum
     cdef int step
-    kernels.powers(words.values, n, highest, scale, powers)
-    if limit < 0 or n <= FEW_WORDS or kernels.sum_above(words.values, powers, n, low) < enough:
-        return n
-    for step in range(<int>TRIMS):
-        middle = (low + high) / 2
-        if kernels.sum_above(words.values, powers, n, middle) < enough:
-            high = middle
+    for step in range(times):
+        middle = low[0] + (high[0] - low[0]) / 2
+        if -FLT_MIN < middle < FLT_MIN:     # a vector comparison may take denormal numbers for 0
+            middle = 0
+        if not low[0] < middle < high[0]:
+            return False
+        sum = kernels.sum_above(values, powers, n, middle)
+        if sum > <float>limit + margin:
+            low[0] = middle
+        elif sum < <float>limit - margin:
+            high[0] = middle
         else:
-            low = middle
-    kept = kernels.keep_above(words.values, words.own, words.ids, n, low, words.values, words.own, words.ids)
-    kernels.powers(words.values, kept, highest, scale, powers)
-    return kept
+            return False
+    return True
 
 
-cdef bint find_last(const WordList* words, Py_ssize_t n, float highest, float scale, double limit, float* powers,
-                    float* least, Py_ssize_t* last) noexcept nogil:
-    # Find the last of the best words that together reach the limit: its logit and its place among words as high. Powers
-    # are added bucket by bucket, and only the words of the bucket in which the limit lies are sorted. There is room for
-    # 3n words and powers.
-    cdef double sums[BUCKETS]
-    cdef double total = 0
+cdef void find_last(const WordList* words, Py_ssize_t n, double limit, float low, float high, double grid,
+                    float* powers, float* least, int* last) noexcept nogil:
+    # Find the last of the best words that together reach the limit, whose logit is in (low, high]: its logit, and its
+    # id, because words as high with higher ids come behind it. There is room for 3n words and powers.
+    cdef double total = sum_on_grid(words.values, powers, n, high, grid)
     cdef float* values = words.values + n
     cdef float* likely = powers + n
-    cdef int* places = words.ids + n
-    cdef Py_ssize_t i, count = 0
-    cdef int bucket
-    if n == 0:      # which reach no limit, not even that of the best word, 0
-        return False
-    memset(sums, 0, sizeof(sums))
-    for i in range(n):
-        sums[bucket_of(words.values[i], highest, scale)] += powers[i]
-    for bucket in range(BUCKETS):
-        if total + sums[bucket] >= limit:
-            break
-        total += sums[bucket]
-    else:
-        return False
-    for i in range(n):
-        if bucket_of(words.values[i], highest, scale) == bucket:
-            values[count], likely[count], places[count] = words.values[i], powers[i], <int>i
-            count += 1
-    sort_best(values, likely, places, count)
+    cdef int* ids = words.ids + n
+    cdef Py_ssize_t i = place_between(words.values, 0, n, low, high), count = 0
+    while i < n:
+        values[count], likely[count], ids[count] = words.values[i], powers[i], words.ids[i]
+        count += 1
+        i = place_between(words.values, i + 1, n, low, high)
+    sort_best(values, likely, ids, count)
     for i in range(count):
-        least[0], last[0] = values[i], places[i]
-        total += likely[i]
+        least[0], last[0] = values[i], ids[i]
+        total += on_grid(likely[i], grid)
         if total >= limit:
             break
-    return True
 
 
-cdef bint keep_likely(const WordList* words, Py_ssize_t n, float highest, float scale, double limit, float above,
-                      bint complete, float least, float* powers) noexcept nogil:
-    # Make the powers of some of n words in the order of ids 0, so that they are not drawn: all but the best whose
-    # powers first reach `limit`, and of these the words that are at least `least`. A limit below 0 keeps all. Among the
-    # words are all that are above `above`: if the last one that is kept is not above it, return False, but keep all if
-    # the words are `complete`.
+cdef Py_ssize_t keep_top_p(const KernelTable* kernels, const WordList* words, Py_ssize_t n, float highest, float scale,
+                           double limit, float above, double grid, float* powers, float* least,
+                           int* last) noexcept nogil:
+    # Find the last of the best of n words that together reach the limit (`find_last`), drop words that are less likely,
+    # and return how many stay. If the n words, which are all that are above `above`, do not reach it, return -1.
+    cdef float high = highest, low = max(above, highest - 60 / scale)
+    if not reaches(kernels, words.values, powers, n, low, limit, grid):
+        low, high = above, low
+        if not reaches(kernels, words.values, powers, n, low, limit, grid):
+            return -1
+    if halve(kernels, words.values, powers, n, limit, FIRST_HALVINGS, &low, &high):
+        if n > FEW_WORDS:
+            n = kernels.keep_above(words.values, words.own, words.ids, n, low, words.values, words.own, words.ids)
+            kernels.powers(words.values, n, highest, scale, powers)
+        halve(kernels, words.values, powers, n, limit, HALVINGS - FIRST_HALVINGS, &low, &high)
+    find_last(words, n, limit, low, high, grid, powers, least, last)
+    return n
+
+
+cdef Py_ssize_t keep_likely(const KernelTable* kernels, const WordList* words, Py_ssize_t n, float highest, float scale,
+                            double limit, float above, bint complete, float least, double grid,
+                            float* powers) noexcept nogil:
+    # Of n words in the order of ids, keep the best whose powers first reach `limit`, and of these the words that are at
+    # least `least`: drop most of the others, make the powers of the rest of them 0, and return how many words stay. A
+    # limit below 0 keeps all. Among the words are all that are above `above`: if these do not reach the limit, return
+    # -1, but keep all if the words are `complete`.
     cdef float bar = -INFINITY
-    cdef Py_ssize_t i, last = n
-    if limit >= 0 and not (find_last(words, n, highest, scale, limit, powers, &bar, &last) and bar > above):
-        if not complete:
-            return False
-        bar, last = -INFINITY, n
-    for i in range(n):
-        if words.values[i] < bar or words.values[i] < least or (words.values[i] == bar and i > last):
-            powers[i] = 0
-    return True
+    cdef Py_ssize_t stay
+    cdef int last = INT_MAX
+    if limit >= 0:
+        stay = keep_top_p(kernels, words, n, highest, scale, limit, above, grid, powers, &bar, &last)
+        if stay >= 0:
+            n = stay
+        elif not complete:
+            return -1
+    keep_from(words.values, words.ids, n, bar, last, least, powers)
+    return n
 
 
-cdef Py_ssize_t draw(const float* powers, Py_ssize_t n, double u) noexcept nogil:
+cdef Py_ssize_t draw(const float* powers, Py_ssize_t n, double u, double grid) noexcept nogil:
     # Return the first of n powers at which their sum passes u times the total; -1 if that is 0. Rounding may let none
     # pass it; then it is the last one that is not 0.
-    cdef double total = 0, limit
-    cdef Py_ssize_t i, last = -1
-    for i in range(n):
-        total += powers[i]
-    limit, total = u * total, 0
-    for i in range(n):
-        if powers[i] != 0:
+    cdef double limit = u * sum_on_grid(powers, powers, n, 0, grid), total = 0, sum
+    cdef Py_ssize_t i = 0, last = -1
+    while i + BLOCK <= n:
+        sum = total + sum_on_grid(powers + i, powers + i, BLOCK, 0, grid)
+        if sum > limit:
+            break
+        total = sum
+        i += BLOCK
+    while i < n:
+        if on_grid(powers[i], grid) != 0:
             last = i
-            total += powers[i]
+            total += on_grid(powers[i], grid)
             if total > limit:
                 break
+        i += 1
     return last

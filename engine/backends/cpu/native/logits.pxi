@@ -96,7 +96,8 @@ cdef inline Py_ssize_t append_words(const WordList* to, Py_ssize_t n, const int*
     # Append words to n others; return how many there are.
     memcpy(to.ids + n, ids, count * sizeof(int))
     memcpy(to.values + n, values, count * sizeof(float))
-    memcpy(to.own + n, own, count * sizeof(float))
+    if to.own != to.values:
+        memcpy(to.own + n, own, count * sizeof(float))
     return n + count
 
 
@@ -118,7 +119,7 @@ cdef Py_ssize_t merge_best(const Job* job, const RowChoice* choices, Py_ssize_t 
 cdef Py_ssize_t merge_collected(const Job* job, Py_ssize_t row, int threads, const WordList* to,
                                 float* above) noexcept nogil:
     # Merge the words that all threads have collected of a row; return -1 if these were too many for one of them. above:
-    # set to the highest bar of the threads, so that all words above it are there, and no others.
+    # set to the highest bar of the threads: all words above it are there, and some others.
     cdef const RowChoice* c
     cdef Py_ssize_t n = 0
     cdef int rank
@@ -128,10 +129,7 @@ cdef Py_ssize_t merge_collected(const Job* job, Py_ssize_t row, int threads, con
         if c.collected < 0:
             return -1
         above[0] = max(above[0], c.collected_bar)
-    for rank in range(threads):
-        c = &job.choice.rows[rank * (job.picked - job.written) + row]
-        n += job.machine.kernels.keep_above(c.collected_values, c.collected_own, c.collected_ids, c.collected, above[0],
-                                            to.values + n, to.own + n, to.ids + n)
+        n = append_words(to, n, c.collected_ids, c.collected_values, c.collected_own, c.collected)
     return n
 
 
@@ -145,27 +143,28 @@ cdef void collect_all(const RowChoice* row, const WordList* to, RowChoice* c) no
 
 
 cdef void draw_from(const Job* job, const Line* line, const WordList* words, Py_ssize_t n,
-                    const float* powers) noexcept nogil:
-    # Draw a word by each number of a row from n words.
+                    const float* powers, double grid) noexcept nogil:
+    # Draw a word by each number of a row from n words, whose powers are added up on a grid.
     cdef Py_ssize_t i
     for i in range(line.drawn_at, line.drawn_at + line.drawn):
-        put_word(&job.choice.drawn, i, words, draw(powers, n, job.choice.numbers[i]))
+        put_word(&job.choice.drawn, i, words, draw(powers, n, job.choice.numbers[i], grid))
 
 
 cdef void draw_of_best(const Job* job, const Line* line, const WordList* words, Py_ssize_t n,
                        float* powers) noexcept nogil:
     # Draw from the top_k words.
     cdef float highest = largest_of(words.values, n)
-    cdef double total = 0
+    cdef double total = 0, grid
     cdef Py_ssize_t i
     if highest == INFINITY:
         n = 0
     job.machine.kernels.powers(words.values, n, highest, line.scale, powers)
     for i in range(n):
         total += powers[i]
-    keep_likely(words, n, highest, line.scale, line.top_p * total if line.top_p < 1 else -1, -INFINITY, True,
-                highest + line.depth_of_min_p, powers)
-    draw_from(job, line, words, n, powers)
+    grid = grid_of(total)
+    n = keep_likely(job.machine.kernels, words, n, highest, line.scale, line.top_p * total if line.top_p < 1 else -1,
+                    -INFINITY, True, highest + line.depth_of_min_p, grid, powers)
+    draw_from(job, line, words, n, powers, grid)
 
 
 cdef void draw_of_likely(const Job* job, const Instruction* op, const Operands* a, const Line* line, Py_ssize_t row,
@@ -177,23 +176,25 @@ cdef void draw_of_likely(const Job* job, const Instruction* op, const Operands* 
     cdef Py_ssize_t parts = parts_of(op.width), n, part
     cdef float highest = largest_of(c.maximum, parts), least = highest + line.depth_of_min_p, above = 0
     cdef double before, limit = -1, total = add_parts(kernels, c.maximum, c.sum, parts, c.scale, highest, INFINITY,
-                                                      &part, &before)
+                                                      &part, &before), grid
     if not 0 < total < INFINITY:
-        draw_from(job, line, words, 0, powers)
+        draw_from(job, line, words, 0, powers, 0)
         return
     if line.top_p < 1:
         limit = line.top_p * total
+    grid = grid_of(total)
     n = merge_collected(job, row, threads, words, &above)
-    if n >= 0:
-        n = trim(kernels, words, n, highest, c.scale, limit, above, powers)
     # Where min_p keeps no words but those that were collected, it does not matter whether these reach the limit.
-    if n < 0 or not keep_likely(words, n, highest, c.scale, limit, above, above < least, least, powers):
+    if n >= 0:
+        kernels.powers(words.values, n, highest, c.scale, powers)
+        n = keep_likely(kernels, words, n, highest, c.scale, limit, above, above < least, least, grid, powers)
+    if n < 0:
         collect_all(c, words, &again)
         for part in range(parts):
             collect_again(job, op, a, &again, scratch, row, part)
-        n = trim(kernels, words, again.collected, highest, c.scale, limit, -INFINITY, powers)
-        keep_likely(words, n, highest, c.scale, limit, -INFINITY, True, least, powers)
-    draw_from(job, line, words, n, powers)
+        kernels.powers(words.values, again.collected, highest, c.scale, powers)
+        n = keep_likely(kernels, words, again.collected, highest, c.scale, limit, -INFINITY, True, least, grid, powers)
+    draw_from(job, line, words, n, powers, grid)
 
 
 cdef void draw_of_all(const Job* job, const Instruction* op, const Operands* a, const Line* line, Py_ssize_t row,
@@ -212,7 +213,7 @@ cdef void draw_of_all(const Job* job, const Instruction* op, const Operands* a, 
         collect_all(c, words, &again)
         collect_again(job, op, a, &again, scratch, row, part)
         kernels.powers(words.values, again.collected, c.maximum[part], c.scale, powers)
-        put_word(&job.choice.drawn, i, words, draw(powers, again.collected, share))
+        put_word(&job.choice.drawn, i, words, draw(powers, again.collected, share, grid_of(c.sum[part])))
 
 
 cdef void finish_row(const Job* job, const Instruction* op, const Operands* a, Py_ssize_t row, const Team* team,
@@ -239,7 +240,7 @@ cdef void finish_row(const Job* job, const Instruction* op, const Operands* a, P
     if not line.drawn:
         return
     if not isfinite(choice.log_sum_exp[row]):       # NaN and infinity have no probabilities
-        draw_from(job, line, &words, 0, powers)
+        draw_from(job, line, &words, 0, powers, 0)
     elif line.top_k:
         n = merge_best(job, choice.rows, row, line.top_k, team.size, &words)
         draw_of_best(job, line, &words, n, powers)

@@ -3,7 +3,8 @@
 
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 from libc.float cimport FLT_MAX, FLT_MIN
-from libc.math cimport INFINITY, M_LOG2E, isfinite, log
+from libc.limits cimport INT_MAX
+from libc.math cimport INFINITY, M_LOG2E, frexp, isfinite, ldexp, log
 from libc.string cimport memcpy, memset
 
 from engine.backends.cpu.native.table cimport (

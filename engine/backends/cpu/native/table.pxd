@@ -341,7 +341,8 @@ cdef struct KernelTable:
     # may be copied to where they are. Up to 15 numbers behind the last one may change.
     Py_ssize_t (*keep_above)(const float* values, const float* own, const int* ids, Py_ssize_t n, float bar,
                              float* to_values, float* to_own, int* to_ids) noexcept nogil
-    # Return about the sum of the powers of the words above a bar, each of which is rounded to float32.
+    # Return about the sum of the powers of the words above a bar: in float32, with an error of at most
+    # (n/16 + 16) 2^-24 of it.
     float (*sum_above)(const float* values, const float* powers, Py_ssize_t n, float bar) noexcept nogil
     # maximum[N] = the larger of itself and the largest number of each column of a[M,K] w[N,K]^T + bias, for panels
     # [panel, last) of FMA_PRODUCT; the activation is not applied. NaN becomes the maximum. ahead: the rows of the

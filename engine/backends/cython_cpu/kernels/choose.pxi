@@ -19,7 +19,7 @@ cdef inline vf logits_at(const bint restricted, const float* x, Py_ssize_t i, Py
     # Load logits i, i + 1, ... of n, and -inf in the lanes of forbidden tokens and behind the last one.
     cdef vf logits = v_load(x + i) if n - i >= VL else row_tail(x + i, <int>(n - i))
     if restricted:
-        return v_select(v_mask_of(allowed[i // 32] >> (i % 32)), logits, v_set1(-INFINITY))
+        return v_select_bits(allowed[i // 32] >> (i % 32), logits, v_set1(-INFINITY))
     return logits
 
 
@@ -147,7 +147,7 @@ cdef inline int append_above(const bint restricted, float bar, const float* x, c
     cdef unsigned int bits
     while i < n:
         logits = logits_at(restricted, x, i, n, allowed)
-        bits = v_bits_of(v_less(v_set1(bar), logits))
+        bits = v_bits_less(v_set1(bar), logits)
         x_store_set(ids + count, <int>(id + i), bits)
         if owns != values:
             v_store_set(owns + count, logits_at(False, own, i, n, NULL), bits)
@@ -216,7 +216,7 @@ cdef Py_ssize_t keep_above(const float* values, const float* own, const int* ids
     while i < n:
         count = <int>min(n - i, <Py_ssize_t>VL)
         x, y, z = logits_at(False, values, i, n, NULL), v_loadn(own + i, count), v_loadn(<const float*>ids + i, count)
-        bits = v_bits_of(v_less(v_set1(bar), x))
+        bits = v_bits_less(v_set1(bar), x)
         v_store_set(<float*>to_ids + kept, z, bits)
         if to_own != to_values:
             v_store_set(to_own + kept, y, bits)
@@ -303,6 +303,13 @@ cdef inline void choose_from(const bint restricted, RowChoice* c, const float* x
             collect_likely(restricted, c, x, before, id, n, highest, allowed)
 
 
+cdef inline bint passes(const RowChoice* c, Py_ssize_t id, Py_ssize_t n, float highest) noexcept nogil:
+    # Return whether nothing is chosen of a part, because its largest logit is not above the bar, and no change can make
+    # one larger.
+    return (highest <= c.bar and c.scale == 0 and c.penalty >= 1
+            and not (c.next_added < c.additions and c.added[c.next_added] < id + n))
+
+
 cdef void choose_changed(RowChoice* c, float* x, Py_ssize_t id, Py_ssize_t n, float highest, float sum) noexcept nogil:
     # Choose what a row wants that wants more than the best one, or whose logits are changed. sum: of its powers.
     cdef Before before
@@ -312,6 +319,8 @@ cdef void choose_changed(RowChoice* c, float* x, Py_ssize_t id, Py_ssize_t n, fl
     for i in range(c.givens):
         if id <= c.given[i] < id + n:
             c.given_logits[i] = x[c.given[i] - id]
+    if passes(c, id, n, highest):
+        return
     before.count = 0
     if c.seen != NULL:
         penalize(c, x, id, n, &before, &highest, &lost)

@@ -69,7 +69,8 @@ cdef inline void add_pairs(const int mr, const int nv, const char* low, const ch
 cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t pairs, const short* codes, Py_ssize_t stride,
                           const char* b, int* totals) noexcept nogil:
     # totals[mr][NR] = codes w, over this number of pairs of depth; b: [pairs][nv*VL][2] int8. STEPS, FETCHED: how many
-    # pairs are unrolled, and how many bytes of weights are prefetched ahead. opaque: see `multiply` in depth.pxi.
+    # pairs are unrolled, and how many bytes of weights are prefetched ahead. a, high: the codes of rows 0 and 3, from
+    # which the other rows are addressed; without `opaque`, gcc keeps a register or a stack slot for each row and step.
     cdef vx acc[MR * NV]
     cdef Py_ssize_t a_stride = stride * sizeof(short), b_step = nv * VL * 2, k
     cdef const char* a = <const char*>codes

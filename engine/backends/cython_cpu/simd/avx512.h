@@ -49,6 +49,9 @@ INLINE vf v_less(vf a, vf b) { return v_from_mask(_mm512_cmp_ps_mask(a, b, _CMP_
 #define ENGINE_MASKS
 INLINE vf v_mask_of(unsigned bits) { return v_from_mask((__mmask16)bits); }
 INLINE unsigned v_bits_of(vf mask) { return _mm512_movepi32_mask((__m512i)mask); }
+#define ENGINE_BITS
+INLINE unsigned v_bits_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+INLINE vf v_select_bits(unsigned bits, vf a, vf b) { return _mm512_mask_blend_ps((__mmask16)bits, b, a); }
 /* Lanes are moved inside of a register and then stored: the instruction that does both takes Zen 4 over 100 cycles. */
 #define ENGINE_COMPRESS
 INLINE int v_store_set(float *p, vf x, unsigned bits) {

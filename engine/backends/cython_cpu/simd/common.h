@@ -55,6 +55,11 @@ INLINE unsigned v_bits_of(vf mask) {
     return bits;
 }
 #endif
+/* The bits of v_less, and a where a bit is set, otherwise b: some sets need no mask in a vector for these. */
+#ifndef ENGINE_BITS
+INLINE unsigned v_bits_less(vf a, vf b) { return v_bits_of(v_less(a, b)); }
+INLINE vf v_select_bits(unsigned bits, vf a, vf b) { return v_select(v_mask_of(bits), a, b); }
+#endif
 INLINE int first_bit(unsigned bits) { return __builtin_ctz(bits); }
 
 /* v_store_set: store the lanes whose bit is set, one after the other, and return how many. x_store_set: the same of the

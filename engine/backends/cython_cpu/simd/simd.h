@@ -33,6 +33,7 @@
  *   ENGINE_SPLIT             v_parts, v_split and v_scale; it then needs no v_raise
  *   ENGINE_REDUCE            v_sum and v_largest
  *   ENGINE_MASKS             v_mask_of and v_bits_of
+ *   ENGINE_BITS              v_bits_less and v_select_bits
  *   ENGINE_COMPRESS          v_store_set and x_store_set
  *   ENGINE_WIDEN             v_load_int8, v_load_bfloat16 and v_load_half
  *   ENGINE_STORE_CODES       d_store_line

@@ -53,6 +53,8 @@ cdef extern from "simd/simd.h" nogil:
     vf v_load_mask(const unsigned char* p, int n)  # ones where one of n bytes is not 0
     vf v_mask_of(unsigned int bits)  # ones in lane i where bit i is set; v_bits_of returns the bits of a mask
     unsigned int v_bits_of(vf mask)
+    unsigned int v_bits_less(vf a, vf b)  # the bits of v_less
+    vf v_select_bits(unsigned int bits, vf a, vf b)  # a where the bit is set, otherwise b
     int first_bit(unsigned int bits)  # the place of the lowest bit that is set; one is
     int v_store_set(float* p, vf x, unsigned int bits)  # the lanes whose bit is set; how many; VL numbers may change
     int x_store_set(int* p, int first, unsigned int bits)  # the same of first, first + 1, ...

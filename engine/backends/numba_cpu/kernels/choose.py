@@ -27,7 +27,6 @@ from ..compiler.vector import (
     v_set1,
     v_storen,
     v_sub,
-    v_sum,
 )
 from ..target import VL
 from .elementwise import natural_logarithm, v_exp2
@@ -292,13 +291,21 @@ def keep_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_v
     return copy_above(values, own, ids, n, bar, to_values, to_own, to_ids)
 
 
+@inline
+def _add_above(sum: Vector, powers: Floats, i: Size, n: Size, other: Any) -> Vector:
+    """Add the powers of the words above a bar. other: (values, bar)."""
+    values, bar = other
+    if n > 0:
+        return v_add(sum, v_and(v_less(bar, entries(values + i, min(n, VL))), v_loadn(powers + i, min(n, VL))))
+    return sum
+
+
+_sum_above = sum_of(_add_above)
+
+
 def sum_above(values: Floats, powers: Floats, n: Size, bar: Float) -> Float:
     """Return about the sum of the powers of the words above a bar."""
-    sum = v_set1(0.0)
-    for i in range(0, n, VL):
-        above = v_less(v_set1(bar), entries(values + i, min(n - i, VL)))
-        sum = v_add(sum, v_and(above, v_loadn(powers + i, min(n - i, VL))))
-    return v_sum(sum)
+    return _sum_above(powers, n, (values, v_set1(bar)))
 
 
 @inline
@@ -372,11 +379,21 @@ def choose_from(restricted: bool, c: RowChoice, x: Floats, before: Before, count
 
 
 @inline
+def passes(c: RowChoice, id: Size, n: Size, highest: Float) -> bool:
+    """Return whether nothing is chosen of a part: no change can make a logit larger than the bar."""
+    if highest > c.bar or c.scale != 0 or c.penalty < 1:
+        return False
+    return not (c.next_added < c.additions and c.added[c.next_added] < id + n)
+
+
+@inline
 def choose_changed(c: RowChoice, x: Floats, before: Before, id: Size, n: Size, highest: Float, total: Float) -> None:
     """Choose what a row wants that wants more than the best one, or whose logits are changed."""
     for i in range(c.givens):
         if id <= c.given[i] < id + n:
             c.given_logits[i] = x[c.given[i] - id]
+    if passes(c, id, n, highest):
+        return
     count, highest = change_logits(c, x, id, n, before, highest)
     if count:
         total = np.float32(0)  # type: ignore[assignment]
