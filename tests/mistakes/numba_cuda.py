@@ -1,4 +1,4 @@
-"""Mistakes in the CUDA kernels, which run in an emulator, and in what stages their batches."""
+"""Mistakes in the CUDA kernels, which run in an emulator, in their files, and in what stages their batches."""
 
 from functools import partial
 
@@ -12,6 +12,16 @@ MISTAKES = (
          "    tiles[:] = shape.tiles, 0, 0 ",
          "    tiles[:] = 0 ",
          "tests/backends/test_cuda_buckets.py::test_stage"),
+    seed("Stored code of a kernel is taken although the sources have changed.",
+         "engine/backends/numba_cuda/stored.py",
+         "if not self.current or entry is None",
+         "if entry is None",
+         "tests/backends/test_cuda_stored.py::test_a_changed_source_is_compiled"),
+    seed("A kernel gets the elements of an array in place of the bytes from one row to the next.",
+         "engine/backends/numba_cuda/memory.py",
+         "math.prod(self.shape[i + 1 :]) * self.dtype.itemsize",
+         "math.prod(self.shape[i + 1 :])",
+         "tests/backends/test_cuda_memory.py::test_views_are_those_of_numpy"),
     _emulated("The zeros behind a row count in its variance.",
               "engine/backends/numba_cuda/kernels/norm.py",
               "if first + 4 * threads * i + e < D:",
