@@ -34,7 +34,7 @@ MISTAKES = (
          "    good = [i for k, i in enumerate(used) if i not in reasons and owners[k] not in owners[:k]]",
          "tests/jobs/test_embed.py::test_bad_rows_go_to_a_side_file"),
     seed("Results are taken from the newest call and not from the oldest one.",
-         "engine/jobs/job.py",
+         "engine/base/ahead.py",
          "    while waiting:\n        yield waiting.popleft().result()",
          "    while waiting:\n        yield waiting.pop().result()",
          "tests/jobs/test_embed.py::test_a_unit_of_many_chunks"),
