@@ -82,9 +82,7 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
                      ) -> Kernel:
     """Make the kernel for heads of width d, with `rows` (64 or 128) queries per block; grid (len(tiles), H).
 
-    capped, biased, relative: what changes the scores (`ptx/scores.py`).
-
-    Its arguments are described above.
+    capped, biased, relative: what changes the scores (`ptx/scores.py`). Its arguments are described above.
     """
     if d not in WIDTHS or rows not in (64, 128) or (rows == 128 and d > WIDEST_OF_128_ROWS):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
@@ -92,8 +90,7 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
     m_tiles, pitch, keys = rows // 64, 2 * d, 64 if d <= 128 else 32
     scores_shape, weights_shape = (m_tiles, keys // 8, 4), (m_tiles, keys // 16, 4)
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
-    lanes, step, fetch = _fetch(d)
-    places = _places(rows, keys, pitch)
+    (lanes, step, fetch), places = _fetch(d), _places(rows, keys, pitch)
     all_but_the_latest_landed = copy_wait[1]        # waits until 1 group of copies at most is unfinished
     scores_of = warp_product(rows=16 * m_tiles, columns=keys, depth=d, pitch=pitch, a_pitch=pitch, start=True)
     mask_scores = band(m_tiles, keys)
@@ -140,7 +137,7 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
         q_row, k_row, v_row, low_chunk, key_chunk = places(shared, thread, lane)
         warp_query = types.int32(top + thread // 32 * (rows // 4))      # the warp's first
         query = types.int32(warp_query + lane // 4)
-        # Of the warp's queries, all see the keys from `from_here` to `to_here` - 1, and some do not see others.
+        # All of the warp's queries see the keys from `from_here` to `to_here` - 1.
         from_here = types.int32(warp_query + rows // 4 - 1 - left)
         to_here = types.int32(min(limit, warp_query + right + 1))
         factor = scale * types.float32(LOG2_E)
