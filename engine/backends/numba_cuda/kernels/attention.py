@@ -82,9 +82,7 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
                      ) -> Kernel:
     """Make the kernel for heads of width d, with `rows` (64 or 128) queries per block; grid (len(tiles), H).
 
-    capped, biased, relative: what changes the scores (`ptx/scores.py`).
-
-    Its arguments are described above.
+    capped, biased, relative: what changes the scores (`ptx/scores.py`). Its arguments are described above.
     """
     if d not in WIDTHS or rows not in (64, 128) or (rows == 128 and d > WIDEST_OF_128_ROWS):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
@@ -92,12 +90,11 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
     m_tiles, pitch, keys = rows // 64, 2 * d, 64 if d <= 128 else 32
     scores_shape, weights_shape = (m_tiles, keys // 8, 4), (m_tiles, keys // 16, 4)
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
-    lanes, step, fetch = _fetch(d)
-    places = _places(rows, keys, pitch)
+    (lanes, step, fetch), places = _fetch(d), _places(rows, keys, pitch)
     all_but_the_latest_landed = copy_wait[1]        # waits until 1 group of copies at most is unfinished
     scores_of = warp_product(rows=16 * m_tiles, columns=keys, depth=d, pitch=pitch, a_pitch=pitch, start=True)
     mask_scores = band(m_tiles, keys)
-    change, with_terms = cap_and_bias(m_tiles, keys, capped, biased), add_terms(m_tiles, keys)
+    changed, change = capped or biased or relative, _change(m_tiles, keys, capped, biased, relative)
     weights_of = soften(m_tiles, keys, d)
     add_values = warp_product(rows=16 * m_tiles, columns=d, depth=keys, pitch=pitch, transposed=True)
     clear, store = _clear(m_tiles, d), _store(m_tiles, d)
@@ -140,7 +137,7 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
         q_row, k_row, v_row, low_chunk, key_chunk = places(shared, thread, lane)
         warp_query = types.int32(top + thread // 32 * (rows // 4))      # the warp's first
         query = types.int32(warp_query + lane // 4)
-        # Of the warp's queries, all see the keys from `from_here` to `to_here` - 1, and some do not see others.
+        # All of the warp's queries see the keys from `from_here` to `to_here` - 1.
         from_here = types.int32(warp_query + rows // 4 - 1 - left)
         to_here = types.int32(min(limit, warp_query + right + 1))
         factor = scale * types.float32(LOG2_E)
@@ -154,18 +151,9 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
             copy_commit()
             scores_of(scores, q_row, low_chunk, types.uint32(k_row + buffer), key_chunk)
             lane_key = types.int32(key + lane % 4 * 2)
-            if relative:
-                width = terms.shape[1]      # 2 H L
-                at_query = types.int64(begin + query) * width + head * (width // (2 * heads))
-                at_key = types.int64(begin + lane_key) * width + (heads + head) * (width // (2 * heads))
-                radius = types.int32(numbers.shape[0] // 2)
-                with_terms(scores, address(numbers) + radius * 4, types.int32(query - lane_key), radius,
-                           address(terms) + at_query * 2, address(terms) + at_key * 2, width * 2,
-                           types.int32(length - query), types.int32(limit - lane_key))
-            if capped or biased:
-                radius = types.int32(line.shape[1] // 2)
-                change(scores, types.int32(query - lane_key), rate, cap,
-                       address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head])
+            if changed:
+                change(scores, begin, query, lane_key, head, heads, length, limit, rate, cap, line, slopes, terms,
+                       numbers)
             if next_key > to_here or key < from_here:
                 mask_scores(scores, begins, counts, lane_key, query, limit, left, right)
             weights_of(scores, weights, sums, maxima, totals, factor)
@@ -190,6 +178,29 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
                   shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
                   blocks_per_sm=3 if rows == 64 and d <= 64 else 2,
                   instructions={"HMMA": m_tiles * keys * d // 64})
+
+
+def _change(m_tiles: int, keys: int, capped: bool, biased: bool, relative: bool) -> Any:
+    """Make a device function that changes the scores of a step; query, key: the lane's first ones in their sequence."""
+    cap_scores, with_terms = cap_and_bias(m_tiles, keys, capped, biased), add_terms(m_tiles, keys)
+
+    @device_function
+    def change(scores: Any, begin: Any, query: Any, key: Any, head: Any, heads: Any, length: Any, limit: Any, rate: Any,
+               cap: Any, line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
+        if relative:
+            width = terms.shape[1]      # 2 H L
+            at_query = types.int64(begin + query) * width + head * (width // (2 * heads))
+            at_key = types.int64(begin + key) * width + (heads + head) * (width // (2 * heads))
+            radius = types.int32(numbers.shape[0] // 2)
+            with_terms(scores, address(numbers) + radius * 4, types.int32(query - key), radius,
+                       address(terms) + at_query * 2, address(terms) + at_key * 2, width * 2,
+                       types.int32(length - query), types.int32(limit - key))
+        if capped or biased:
+            radius = types.int32(line.shape[1] // 2)
+            cap_scores(scores, types.int32(query - key), rate, cap,
+                       address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head])
+
+    return change
 
 
 def _fetch(d: int) -> tuple[int, int, Any]:
