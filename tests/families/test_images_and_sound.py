@@ -184,7 +184,8 @@ def test_convolutions_of_other_sizes_than_the_configs_are_refused(refusals):
         part.stem(dict(arrays))
         changed = {tensor: value if tensor == key else array for tensor, array in arrays.items()
                    if tensor != key or value is not None}
-        FAMILIES[values["model_type"]].read_encoder(values | ({} if key in arrays else {key: value})).stem(changed)
+        with np.errstate(all="ignore"):     # as `load_model` reads it
+            FAMILIES[values["model_type"]].read_encoder(values | ({} if key in arrays else {key: value})).stem(changed)
 
     refusals(call, [
         ("wav2vec2_base", "conv_kernel", [10, 3, 3, 3, 3, 2, 3]), ("wav2vec2_base", "conv_stride", [5, 2]),

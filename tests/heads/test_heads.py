@@ -11,8 +11,6 @@ import pytest
 
 import engine
 from engine import Engine, InputError, Model, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
-from engine.backends import get_backend
-from engine.backends.numba_cuda import CudaBackend
 from engine.base.stop import Stop
 from engine.families import jina_bert
 from engine.families.heads import read_heads
@@ -72,15 +70,6 @@ def test_an_absent_head_is_named(name, call, message):
 def test_a_model_without_heads_says_so():
     with pytest.raises(UnsupportedError, match="no head to classify; it has no heads, and encode gives its vectors"):
         Engine.load(ENCODERS / "bert").classify("a")
-
-
-def test_a_backend_without_single_operations_refuses_heads(monkeypatch):
-    """The cuda backend is one, by the method that stands in for the reference's here."""
-    monkeypatch.setattr(type(get_backend("reference")), "ops", CudaBackend.ops)
-    model = load("bert_tag", backend="reference")
-    with pytest.raises(UnsupportedError, match="does not run the heads of this model; cython, numba and reference can"):
-        model.tag("Anna lives in Berlin.")
-    assert model.encode(["Anna lives in Berlin."]).shape == (1, 24)
 
 
 def test_an_encoder_with_a_head_still_encodes():

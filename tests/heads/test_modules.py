@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from engine import Engine, InputError, Reranker, UnsupportedError, WeightsError, convert_model, load_model, save
-from engine.backends.numba_cuda.support import check
 from engine.cli.main import main
 from engine.files.safetensors import read_safetensors
 from engine.model.config import static_config
-from engine.programs import programs_of
 
 from ..tools import embedder_folders
 from ..tools import module_folders as folders
@@ -239,11 +237,6 @@ def test_numbers_of_tokens_in_a_file(tmp_path, one_backend):
     write_json(folder / "idf.json", {"a": "2.5"})
     with pytest.raises(WeightsError, match="expected a number for each token of the tokenizer, not '2"):
         load_model(folder)
-
-
-def test_the_cuda_backend_refuses_a_model_without_layers():
-    with pytest.raises(UnsupportedError, match="does not run a model without layers"):
-        check(programs_of(static_config("static", 8, 20))[0])
 
 
 @pytest.mark.parametrize("changes", [{"num_heads": 2}, {"embedding_norm": True}, {"max_positions": 5}, {"norm": "rms"},

@@ -236,7 +236,7 @@ def _operations(options: dict[str, Any], models: int) -> Iterator[Result]:
         engine = Engine.load(ENCODERS / "bert", **options)
         a, b = hashed(7, 20, engine.config.hidden_size), hashed(8, 30, engine.config.hidden_size)
         texts = [hashed(9 + i, 3 + i, 48) for i in range(5)]
-        ops = engine._ops("MaxSim")
+        ops = engine._ops
         return engine.similarity(a, b), ops.column_maxima(texts, ops.columns(hashed(20, 33, 48), None))
 
     def operations() -> Any:

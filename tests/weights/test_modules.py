@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import UnsupportedError, WeightsError
-from engine.backends import get_backend
+from engine import WeightsError
 from engine.weights.bfloat16 import to_bfloat16
 from engine.weights.modules import Dense, LayerNorm
 
@@ -68,17 +67,6 @@ def test_the_engines_own_file(model, tmp_path):
     assert np.array_equal(loaded.modules[1].bias, MAPS[1].bias)
     expected = engine_of(model, backend="reference").encode(SENTENCES)
     assert np.array_equal(engine_of(loaded, backend="reference").encode(SENTENCES), expected)
-
-
-def test_a_backend_without_single_operations_is_named(model, monkeypatch):
-    engine = engine_of(model, backend="reference")
-
-    def refuse(self, threads, portable=False):
-        raise UnsupportedError("whole models only")
-
-    monkeypatch.setattr(type(get_backend("reference")), "ops", refuse)
-    with pytest.raises(UnsupportedError, match="the reference backend does not run the modules of this model"):
-        engine.encode("dog")
 
 
 def dense_folder(folder, tensors, *, kinds=("Transformer", "Pooling", "Dense", "Normalize"), dtypes=None, **values):

@@ -31,7 +31,7 @@ from .bucket import BucketGroup, Shape, groups, stage
 from .device import Device
 from .kernels import copy, embedding, heads, norm, pooling
 from .observing import Observation, observed_weights
-from .products import KINDS, PLAIN, Products, Scores, choose_products
+from .products import KINDS, PLAIN, Products, ScoreRule, choose_products
 from .rotation import Rotations
 from .shared_array import SharedArray
 from .support import FLOAT32, OPERAND, Step, check, layouts, steps_of
@@ -178,9 +178,9 @@ class CudaPlan:
     def _tile_rows(self, longest: int) -> int:
         return self._products.tile_rows(longest, self._head_width, self._kind)
 
-    def _scores(self, operation: Attend, terms: Any = None) -> Scores:
+    def _scores(self, operation: Attend, terms: Any = None) -> ScoreRule:
         bias, relative = operation.bias, operation.relative
-        return Scores(operation.scale, operation.window, operation.softcap,
+        return ScoreRule(operation.scale, operation.window, operation.softcap,
                       self._weights.biases[bias, operation.scale] if bias else None,
                       self._weights.relatives[relative] if relative else None, terms)
 

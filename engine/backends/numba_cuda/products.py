@@ -31,7 +31,7 @@ KINDS = PLAIN, CHANGED, RELATIVE = "plain", "changed", "relative"
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreRule:
     """What an Attend does to its scores; the arrays are on the device."""
 
     scale: float
@@ -93,7 +93,7 @@ class Products(Protocol):
         results are multiplied
         """
 
-    def attention(self, qkv: Any, out: Any, heads: int, scores: Scores, cu_seqlens: Any, tiles: Any,
+    def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
         """Compute every token's attention, [N, H d], from queries, keys and values [N, (H + 2 G) d]."""
 
@@ -133,7 +133,7 @@ class BFloat16Products:
         grid = -(-M // tile.columns), -(-N // tile.rows)
         self._device.launch(kernel, grid, x, weights.weight, weights.bias, addend, out)
 
-    def attention(self, qkv: Any, out: Any, heads: int, scores: Scores, cu_seqlens: Any, tiles: Any,
+    def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
         if scores.relative is not None:
             self._terms(qkv, scores.relative, scores.terms, 2 * heads)
@@ -176,7 +176,7 @@ class HopperProducts(BFloat16Products):
     def tile_rows(self, longest: int, d: int, kind: str = PLAIN) -> int:
         return super().tile_rows(longest, d, PLAIN if kind == CHANGED and d in attention_hopper.WIDTHS else kind)
 
-    def attention(self, qkv: Any, out: Any, heads: int, scores: Scores, cu_seqlens: Any, tiles: Any,
+    def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
         d = out.shape[1] // heads
         if d not in attention_hopper.WIDTHS or scores.kind == RELATIVE:
@@ -230,7 +230,7 @@ class Float32Products:
         self._device.launch(_float32_linear(activation, residual is not None, gate), float32.linear_grid(*out.shape), x,
                             weights.weight, weights.bias, addend, out)
 
-    def attention(self, qkv: Any, out: Any, heads: int, scores: Scores, cu_seqlens: Any, tiles: Any,
+    def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
         d = out.shape[1] // heads
         key_heads = (qkv.shape[1] // d - heads) // 2

@@ -8,8 +8,8 @@ from engine.backends.numba_cuda.kernels.attention_hopper import KEYS, attention_
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from ...tools import cuda_emulator
+from ...tools.cuda_attention import Change, definition
 from ...tools.hopper_emulator import tensor_map
-from .test_attention import Change, definition
 
 NAN = 0x7FC0
 

@@ -12,6 +12,7 @@ import pytest
 from engine import load_model
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.reference import ReferenceBackend
+from engine.model.config import static_config
 from engine.model.run_config import RunConfig
 
 from ...families.cases import CASES
@@ -47,3 +48,13 @@ def test_one_layer(name):
         device = EmulatedDevice([(8, 0), (9, 0)][number % 2])
         out = CudaPlan(device, config, weights, RunConfig(1, precision, 2 * TOKENS)).forward(batch)
         assert np.linalg.norm(out - exact) <= bound * np.linalg.norm(exact), precision
+
+
+def test_a_model_without_layers():
+    config = static_config("static", 8, 20)
+    weights = {"embeddings.word": np.random.default_rng(0).standard_normal((20, 8), np.float32)}
+    batch = make_batch(config, [TOKENS, NEIGHBOUR])
+    exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
+    for precision in BOUNDS:
+        out = CudaPlan(EmulatedDevice((8, 0)), config, weights, RunConfig(1, precision, 2 * TOKENS)).forward(batch)
+        assert np.array_equal(out, exact)

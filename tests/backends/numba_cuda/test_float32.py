@@ -10,8 +10,8 @@ from engine.backends.numba_cuda.ptx.epilogue import interleave
 from engine.backends.reference import formulas as ops
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
+from ...tools.cuda_attention import CHANGES, Change, definition
 from ...tools.cuda_emulator import launch
-from .test_attention import CHANGES, Change, definition
 
 EPS = np.finfo(np.float32).eps
 DUMMY = np.zeros((1, 1), np.float32)
