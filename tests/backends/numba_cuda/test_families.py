@@ -1,4 +1,4 @@
-"""Test one layer of golden encoders on the emulated device: one of each family, or all with ALL_ENCODERS=1.
+"""Test one layer of golden encoders on the emulated device: one of each family, or all with ALL_CUDA=1.
 
 A model whose layers are of several kinds, such as with and without a window, runs its first layers up to one of each.
 """
@@ -38,7 +38,7 @@ def one_layer(name):
 
 
 @pytest.mark.filterwarnings("ignore:.*does not run its head")
-@pytest.mark.parametrize("name", ALL if os.environ.get("ALL_ENCODERS") else SOME)
+@pytest.mark.parametrize("name", ALL if os.environ.get("ALL_CUDA") else SOME)
 def test_one_layer(name):
     config, weights = one_layer(name)
     batch = make_batch(config, [TOKENS, NEIGHBOUR])

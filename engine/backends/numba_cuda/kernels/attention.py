@@ -176,7 +176,7 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
                   signature=(matrix, matrix, i32[::1], i32[:, ::1], f32, i32, i32, f32, f32, f32[:, ::1], f32[::1],
                              matrix, i32[::1]),
                   shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
-                  blocks_per_sm=3 if rows == 64 and d <= 64 else 2,
+                  blocks_per_sm=3 if rows == 64 and d <= 64 and not relative else 2,
                   instructions={"HMMA": m_tiles * keys * d // 64})
 
 

@@ -116,7 +116,8 @@ def linear_kernel(activation: str | None = None, residual: bool = False, gate: b
     f32 = types.float32[:, ::1]
     name = (f"float32 linear{f' {activation}' if activation else ''}{' residual' if residual else ''}"
             f"{' gate' if gate else ''}")
-    return Kernel(name, linear, (f32, f32, types.float32[::1], f32, f32), threads=TILE * TILE, registers=64)
+    return Kernel(name, linear, (f32, f32, types.float32[::1], f32, f32), threads=TILE * TILE,
+                  registers=72 if gate else 64)
 
 
 def linear_grid(rows: int, M: int) -> tuple[int, int]:
