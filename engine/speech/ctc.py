@@ -76,7 +76,7 @@ class LetterModel:
         self.backend, self.threads, self.precision, self.bits = chosen.name, run.threads, run.precision, run.bits
         self.max_batch_tokens = run.max_tokens
         self._ops = chosen.ops(run.threads, run.portable)
-        self._ops.keep([self._map, self.stem.weight, *self.stem.arrays.values()])
+        self._ops.keep([self._map, *self.stem.arrays.values()])
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)
         release_pages(encoder.weights.values())
         # One window has enough tokens for the kernels, and more at a time take more memory.

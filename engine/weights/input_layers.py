@@ -77,11 +77,13 @@ class Patches:
         """
         found: list[np.ndarray] = []
         part: list[CutImage] = []
+        size = 0
         for cut in cuts:
             part.append(cut)
-            if sum(one.patches.nbytes for one in part) >= PART_BYTES:
+            size += cut.patches.nbytes
+            if size >= PART_BYTES:
                 found += self._embed_part(part, ops)
-                part = []
+                part, size = [], 0
         return found + self._embed_part(part, ops)
 
     def _embed_part(self, part: list[CutImage], ops: LinearOps) -> list[np.ndarray]:

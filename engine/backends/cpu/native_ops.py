@@ -33,6 +33,7 @@ class NativeOps:
         """load: prepares the product of a precision, where `kernels` has that of float32 alone."""
         self._kernels, self._threads = kernels, threads
         self._portable, self._load = portable, load
+        self._products: dict[str, Product] = {}     # by precision
 
     def keep(self, arrays: Iterable[np.ndarray]) -> None:
         """Do nothing: arrays are read where they are."""
@@ -74,7 +75,8 @@ class NativeOps:
             return out[:, :N]
         bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
         residual = None if residual is None else _padded(residual, padding)
-        product, operands = self._product("float32" if weight.dtype == np.float32 else "bfloat16"), None
+        precision, operands = "float32" if weight.dtype == np.float32 else "bfloat16", None
+        product = self._products.get(precision) or self._product(precision)
         if product.converts:
             rows = -(-min(M, product.block) // product.strip) * product.strip      # of a block, in whole strips
             floats = rows * product.operands_stride(K) * product.operand_bytes // 4
@@ -86,7 +88,8 @@ class NativeOps:
 
     def _product(self, precision: str) -> Product:
         kernels = self._load(precision) if self._load else self._kernels
-        return kernels.product(precision, portable=self._portable)
+        product = self._products[precision] = kernels.product(precision, portable=self._portable)
+        return product
 
     def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> Columns:
         """Return the map packed in panels, which take as much memory as the weight [N,K]."""

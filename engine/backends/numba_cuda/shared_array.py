@@ -137,10 +137,12 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def lies_on_gpu(value: Any) -> bool:
     """Return whether a value is an array of any library that lies on a GPU."""
+    if isinstance(value, np.ndarray):       # as nearly always
+        return False
     if isinstance(value, SharedArray) or hasattr(value, "__cuda_array_interface__"):
         return True
     find_device = getattr(value, "__dlpack_device__", None)
-    return not isinstance(value, np.ndarray) and callable(find_device) and find_device()[0] in _GPUS
+    return callable(find_device) and find_device()[0] in _GPUS
 
 
 _GPUS = (dlpack.CUDA, dlpack.CUDA_MANAGED)
