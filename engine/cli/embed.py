@@ -34,8 +34,9 @@ from ..jobs.job import (
 )
 from ..jobs.manifest import drop_old_manifest, entry_of, refuse_stale, write_manifest
 from ..jobs.parts import COUNTS, JobPart
-from ..jobs.readers import FORMATS, ColumnNames
+from ..jobs.readers import FORMATS
 from ..jobs.results import Recipe
+from ..jobs.rows import ColumnNames
 from ..jobs.storage import find_inputs, open_folder, refuse_own_files, refuse_own_patterns
 from ..jobs.verify import diff, verify
 from ..loading.load import find_model

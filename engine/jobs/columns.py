@@ -21,11 +21,15 @@ def text_type(kind: Any) -> Any | None:
     return kind if any(check(kind) for check in known) else None
 
 
+IMAGE_FIELDS = {"bytes", "path"}
+"""The fields of an image in Hugging Face's datasets, of which one may be null."""
+
+
 def is_image_type(kind: Any) -> bool:
     """Return whether a type is that of images in Hugging Face's datasets: an object of bytes and a path."""
     types = require_files("pyarrow").types
     return bool(types.is_struct(kind)) and {kind.field(i).name: text_type(kind.field(i).type) is not None
-                                            for i in range(kind.num_fields)} == {"bytes": True, "path": True}
+                                            for i in range(kind.num_fields)} == dict.fromkeys(IMAGE_FIELDS, True)
 
 
 def value_type(kind: Any) -> Any:

@@ -23,8 +23,9 @@ from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
 from .columns import common_types
 from .parts import PLACE, JobPart, make_part, unique_texts
-from .readers import FORMATS, ColumnNames, Format, JobRows, Range, check_fields, format_of, refuse_compressed
+from .readers import FORMATS, Format, Range, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
+from .rows import ColumnNames, JobRows
 from .storage import CLAIMS, Folder, InputFile
 
 UNITS_AHEAD = 2

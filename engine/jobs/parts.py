@@ -17,8 +17,8 @@ from ..base.errors import WeightsError
 from ..base.install import require_files
 from .batch_api import answer, refusal
 from .columns import as_json
-from .readers import JobRows
 from .results import Computed, Recipe
+from .rows import JobRows
 
 COUNTS = ("rows", "rejected", "empty", "tokens")
 """What is counted of a part: its rows, those that could not be encoded, those with an empty text, and tokens."""

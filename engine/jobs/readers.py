@@ -11,9 +11,8 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -21,10 +20,11 @@ import numpy as np
 from ..base.errors import InputError, listed, nearest, shown
 from ..base.install import require_files
 from ..files.reading import FormatError, refuse_pointer
-from ..images.sources import ENDINGS, bytes_of_url
+from ..images.sources import ENDINGS
 from ..model.config_checks import is_unicode
 from .batch_api import read_request
 from .columns import copied, distinct, is_image_type, text_type, value_type, without_views
+from .rows import ColumnNames, JobRows, Unreadable, readable
 from .storage import InputFile
 
 MOST_LINE = 2**24
@@ -41,24 +41,6 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class ColumnNames:
-    """What to read of each row."""
-
-    text: str
-    id: str | None
-    keep: tuple[str, ...]
-    types: dict[str, Any] = field(default_factory=dict)
-    """The types that the columns that are copied have in all parts; empty for those of the file."""
-    images: bool = False
-    """Whether the column of the text holds images: paths, or the bytes of files."""
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The columns that are copied to the output: the id and those to keep."""
-        return (*((self.id,) if self.id else ()), *self.keep)
-
-
-@dataclass(frozen=True)
 class Range:
     """A part of a file: bytes `first` to `last` - 1 in which lines begin, or these rows of a row group."""
 
@@ -67,90 +49,6 @@ class Range:
     group: int = 0
     row: int = 0
     """The number that row `first` of the row group has in the file."""
-
-
-@dataclass
-class JobRows:
-    """The rows of a range."""
-
-    positions: list[int] = field(default_factory=list)
-    """Where each row stands in its file: its first byte, or its number in a Parquet file."""
-    texts: list[Any] = field(default_factory=list)
-    """A str, or for an image a path or bytes; None for a row that cannot be encoded."""
-    reasons: dict[int, str] = field(default_factory=dict)
-    """Why a row cannot be encoded, by its place in these lists."""
-    columns: dict[str, Any] = field(default_factory=dict)
-    """The columns that are copied: lists of strings, or arrays of Arrow."""
-    types: dict[str, Any] = field(default_factory=dict)
-    """The types of columns that are lists, where they are not strings of Arrow."""
-    images: bool = False
-    """Whether the texts are images."""
-
-    def add(self, position: int, text: Any, kept: dict[str, Any]) -> None:
-        """Add a row; kept: the values of the columns that are copied."""
-        self.add_text(position, readable_image(text) if self.images else readable(text))
-        for name, value in kept.items():
-            self.columns[name].append(value)
-
-    def select(self, places: list[int]) -> JobRows:
-        """Return some of the rows, which have texts."""
-        columns = {name: [column[i] for i in places] if isinstance(column, list)
-                   else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}
-        return JobRows([self.positions[i] for i in places], [self.texts[i] for i in places], columns=columns,
-                    types=self.types)
-
-    def add_text(self, position: int, text: Any) -> None:
-        """Add the text or the image of a row, or the reason why there is none, which is `Unreadable`."""
-        unreadable = isinstance(text, Unreadable)
-        if unreadable:
-            self.reasons[len(self.texts)] = str(text)
-        self.positions.append(position)
-        self.texts.append(None if unreadable else text)
-
-
-class Unreadable(str):
-    """The reason why a row has no text."""
-
-
-def readable(text: Any) -> str | Unreadable:
-    """Return the text of a row, or the reason why it has none."""
-    if text is None:
-        return Unreadable("the text is null")
-    if isinstance(text, bytes):
-        try:
-            return text.decode()
-        except UnicodeDecodeError as error:
-            return Unreadable(f"the text is not UTF-8: {error}")
-    if not isinstance(text, str):
-        return Unreadable(f"the text is no string but {type(text).__name__}: {shown(text)}")
-    if not isinstance(text, Unreadable) and not is_unicode(text):
-        return Unreadable("the text is not valid Unicode")
-    return text
-
-
-def readable_image(image: Any) -> Any:
-    """Return the path or the bytes of the image of a row, or the reason why it has none.
-
-    image: a path or a `data:` URL, bytes, or an object with "bytes" and "path", as Hugging Face's datasets have it.
-    """
-    if isinstance(image, dict) and image.keys() == IMAGE_FIELDS:
-        image = image["path"] if image["bytes"] is None else image["bytes"]
-    if isinstance(image, (bytes, Unreadable)):
-        return image
-    if image is None:
-        return Unreadable("the image is null")
-    if not isinstance(image, str):
-        return Unreadable(f"the image is no path and no bytes but {type(image).__name__}: {shown(image)}")
-    if image.startswith("data:"):
-        try:
-            return bytes_of_url(image)
-        except InputError as error:
-            return Unreadable(str(error))
-    return Path(image) if image else Unreadable("the path of the image is empty")
-
-
-IMAGE_FIELDS = {"bytes", "path"}
-"""The fields of an image in Hugging Face's datasets, of which one may be null."""
 
 
 class Format(Protocol):

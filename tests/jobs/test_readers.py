@@ -11,7 +11,8 @@ import pytest
 from engine.base.errors import InputError, without_credentials
 from engine.jobs import readers, storage
 from engine.jobs.batch_api import read_request
-from engine.jobs.readers import FORMATS, ColumnNames
+from engine.jobs.readers import FORMATS
+from engine.jobs.rows import ColumnNames
 from engine.jobs.storage import InputFile, find_inputs, open_folder, refuse_own_patterns
 
 from ..tools.limited import outcome
