@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -18,11 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from .machine import environment
-from .worker import Failed, settle, variables
+from .worker import Child, Failed, settle
 
 TURNS, QUICK_TURNS = 7, 2
 SECONDS_A_TURN = 1.0
-PATIENCE = 1800.0
 
 
 class Library(Protocol):
@@ -42,61 +41,24 @@ Make = Callable[..., Library]
 """A function of a module that returns a library: (row, name, *arguments)."""
 
 
-class Process:
-    """Calls the methods of a library, or `timed`, in a process of its own."""
+class Timed:
+    """A library in its own process; it has the methods of the library, and `timed`."""
 
-    def __init__(self, make: Make, row: str, name: str, folder: Path, threads: int, arguments: tuple[Any, ...]):
-        context = get_context("spawn")
-        self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, make, (row, name, *arguments)), daemon=True)
-        with variables(environment(name, threads, folder)):
-            self.process.start()
-        other.close()
+    def __init__(self, make: Make, *arguments: Any):
+        self._library = make(*arguments)
 
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Return the result of a method; raises `Failed` with its error."""
-        try:
-            self.connection.send((method, arguments))
-            if not self.connection.poll(PATIENCE):
-                raise Failed(f"no answer in {PATIENCE / 60:.0f} minutes")
-            ok, result = self.connection.recv()
-        except (EOFError, OSError):
-            raise Failed("its process ended") from None
-        if not ok:
-            raise Failed(result)
-        return result
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._library, method)
 
-    def close(self) -> None:
-        self.connection.close()
-        self.process.join(10)
-        self.process.kill()
-        self.process.join()
-
-
-def serve(connection: Any, make: Make, arguments: tuple[Any, ...]) -> None:
-    """Answer calls until the other end closes."""
-    library = make(*arguments)
-    while True:
-        try:
-            method, given = connection.recv()
-        except EOFError:
-            return
-        try:
-            reply = True, timed(library, *given) if method == "timed" else getattr(library, method)(*given)
-        except Exception as error:
-            reply = False, f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        connection.send(reply)
-
-
-def timed(library: Library, calls: int) -> list[float]:
-    """Return the seconds of each of some calls, and wait until no thread of this process spins."""
-    times = []
-    for _ in range(calls):
-        start = perf_counter()
-        library.run()
-        times.append(perf_counter() - start)
-    settle()
-    return times
+    def timed(self, calls: int) -> list[float]:
+        """Return the seconds of each of some calls, and wait until no thread of this process spins."""
+        times = []
+        for _ in range(calls):
+            start = perf_counter()
+            self._library.run()
+            times.append(perf_counter() - start)
+        settle()
+        return times
 
 
 class Row:
@@ -107,10 +69,11 @@ class Row:
         """arguments: of `make`, behind the row and the name of a library. folder: of the models."""
         self.names, self.cells, self.processes = [*names], {}, {}
         for name in self.names:
+            child = partial(Child, Timed, (make, row, name, *arguments), environment(name, threads, folder))
             try:
-                with closing(Process(make, row, name, folder, threads, arguments)) as maker:
+                with closing(child()) as maker:
                     maker.call("prepare")
-                process = stack.enter_context(closing(Process(make, row, name, folder, threads, arguments)))
+                process = stack.enter_context(closing(child()))
                 process.call("load")
                 self.processes[name] = process
             except Failed as error:

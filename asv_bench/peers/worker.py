@@ -1,10 +1,12 @@
 """Run one library in one precision in a separate process, which stays alive between its turns."""
 
 import os
+from collections.abc import Callable
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter, process_time, sleep
+from typing import Any
 
 from .libraries import LIBRARIES, encoder
 from .machine import LIFTED, environment
@@ -18,14 +20,15 @@ class Failed(Exception):
     """A library failed; the message is its own."""
 
 
-class Worker:
-    """Calls the methods of `Bench` in another process: `worker.call("time", "1x16", 3)`."""
+class Child:
+    """Calls the methods of an object in another process: `child.call("time", "1x16", 3)`."""
 
-    def __init__(self, name: str, precision: str, folder: Path, threads: int):
+    def __init__(self, make: Callable[..., Any], arguments: tuple[Any, ...], environment: dict[str, str]):
+        """make: a function or class of a module that makes the object, there, of `arguments`."""
         context = get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, name, precision, folder, threads), daemon=True)
-        with variables(environment(name, threads, folder.parent)):
+        self.process = context.Process(target=serve, args=(other, make, arguments), daemon=True)
+        with variables(environment):
             self.process.start()
         other.close()
 
@@ -51,6 +54,13 @@ class Worker:
         self.process.join()
 
 
+class Worker(Child):
+    """Calls the methods of `Bench` in another process."""
+
+    def __init__(self, name: str, precision: str, folder: Path, threads: int):
+        super().__init__(Bench, (name, precision, folder, threads), environment(name, threads, folder.parent))
+
+
 @contextmanager
 def variables(values: dict[str, str]):
     """Set environment variables for processes that start within the block."""
@@ -63,16 +73,16 @@ def variables(values: dict[str, str]):
         os.environ.update(before)
 
 
-def serve(connection, name: str, precision: str, folder: Path, threads: int) -> None:
+def serve(connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Answer calls until the other end closes."""
-    bench = Bench(name, precision, folder, threads)
+    served = make(*arguments)
     while True:
         try:
-            method, arguments = connection.recv()
+            method, given = connection.recv()
         except EOFError:
             return
         try:
-            reply = True, getattr(bench, method)(*arguments)
+            reply = True, getattr(served, method)(*given)
         except Exception as error:
             reply = False, f"{type(error).__name__}: {error}".strip().splitlines()[0]
         connection.send(reply)
