@@ -143,7 +143,7 @@ GROUPS: dict[str, Callable[[bool], Iterator[Check]]] = {
     "wgmma linear": partial(linear_checks, _WGMMA, BFLOAT16),
     "wgmma attention": partial(attention_checks, HopperProducts, BFLOAT16),
 }
-"""The checks of each group, those that decide most first; called with True they are tiny, for the sanitizer and the
+"""The checks of each group, the most decisive first; called with True they are tiny, for the sanitizer and the
 emulator."""
 
 KERNELS = {"mma bits": ["linear"], "wgmma bits": ["linear_hopper"], "mma linear": ["linear"],

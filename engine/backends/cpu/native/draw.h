@@ -44,8 +44,8 @@ static inline ptrdiff_t place_between(const float *values, ptrdiff_t i, ptrdiff_
     return i;
 }
 
-/* Make the powers 0 of all words but those that are at least `least` and that are above the bar, or as high and have
- * an id up to `last`. */
+/* Keep the powers of the words that are at least `least`, and above the bar or as high as it with an id up to `last`;
+ * make all others 0. */
 static inline void keep_from(const float *values, const int *ids, ptrdiff_t n, float bar, int last, float least,
                              float *powers) {
     ptrdiff_t i = 0, whole = n / FOUR * FOUR;
