@@ -31,7 +31,7 @@ from engine.backends.numba_cuda.products import (
     BFloat16Products,
     Float32Products,
     HopperProducts,
-    Scores,
+    ScoreRule,
     choose_products,
 )
 from engine.backends.numba_cuda.ptx.epilogue import interleave
@@ -242,7 +242,7 @@ def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: i
     qkv = normal(4, shape.tokens, 3 * H * d)
     qkv = to_bfloat16(qkv) if products.dtype == np.uint16 else qkv
     out = device.allocate((shape.tokens, H * d), products.dtype)
-    products.attention(upload(device, qkv), out, H, Scores(1 / math.sqrt(d)), cu_seqlens, tiles, shape.tile_rows)
+    products.attention(upload(device, qkv), out, H, ScoreRule(1 / math.sqrt(d)), cu_seqlens, tiles, shape.tile_rows)
     exact = []
     for start, end in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
         heads = widened(qkv[start:end]).reshape(end - start, 3, H, d).transpose(1, 2, 0, 3)

@@ -13,7 +13,7 @@ from engine.backends.numba_cuda.bucket import groups, largest_shape, stage
 from engine.backends.numba_cuda.device import Device, upload
 from engine.backends.numba_cuda.kernels import attention_hopper, linear, linear_hopper
 from engine.backends.numba_cuda.plan import CudaPlan
-from engine.backends.numba_cuda.products import BFloat16Products, HopperProducts, Products, Scores, choose_products
+from engine.backends.numba_cuda.products import BFloat16Products, HopperProducts, Products, ScoreRule, choose_products
 from engine.backends.numba_cuda.weights import DeviceAffine
 from engine.model.run_config import RunConfig
 from engine.programs.program import Program
@@ -60,7 +60,7 @@ def attention(device: Device, wgmma: bool, case: Attention) -> Contenders:
     _, _, _, cu_seqlens, tiles = shape.views(upload(device, staging))
     qkv = upload(device, to_bfloat16(normal(0, shape.tokens, 3 * case.width)))
     out = device.allocate((shape.tokens, case.width), np.uint16)
-    arguments = qkv, out, case.H, Scores(1 / math.sqrt(case.d)), cu_seqlens, tiles, shape.tile_rows
+    arguments = qkv, out, case.H, ScoreRule(1 / math.sqrt(case.d)), cu_seqlens, tiles, shape.tile_rows
     return {name: _recorded(device, partial(products.attention, *arguments)) for name, products in ways.items()}
 
 
