@@ -120,6 +120,7 @@ def _growth_of(place: str, kind: Any, step: dict[str, Any], again: bool) -> floa
 
 
 def _unsupported(name: str, kind: Any) -> UnsupportedError:
+    """Return the error for a step of a kind that the engine does not support. name: the place of the step."""
     return UnsupportedError(f"the {name} {shown(kind)} of the model's tokenizer.json is not supported")
 
 
@@ -151,6 +152,7 @@ def _expanded(text: str) -> int:
 
 
 def _longest_form(text: str) -> str:
+    """Return a text as Unicode's forms make it longest: decomposed (NFKD), in lower case, and decomposed again."""
     return unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).lower())
 
 

@@ -266,7 +266,7 @@ class _ByteTokens(_Tokens):
         super().__init__()
         self._checker = getincrementaldecoder("utf-8")("strict")
         self._run, self._wrong = bytearray(), False
-        """The bytes that wait, and whether a byte of the row was wrong: then each byte is U+FFFD at once."""
+        """(bytes that wait, whether a byte of the row was wrong: then each byte becomes U+FFFD at once)"""
 
     def fork(self) -> _ByteTokens:
         other = cast(_ByteTokens, super().fork())
@@ -289,6 +289,7 @@ class _ByteTokens(_Tokens):
             yield from self._flushed()
 
     def _flushed(self) -> Iterator[TextPart]:
+        """Yield the text of the bytes that wait, or U+FFFD for each if the row is wrong; none waits any more."""
         run = bytes(self._run)
         self._run.clear()
         yield from [(REPLACEMENT, True)] * len(run) if self._wrong else [(run.decode(), True)]
@@ -321,7 +322,7 @@ class _Strip(_Step):
     def __init__(self, content: str, start: int, stop: int):
         self._content, self._start, self._stop = content, start, stop
         self._left, self._held = self._start, 0
-        """How many characters may be removed still at the start, and how many of the end may have to be removed."""
+        """(how many characters may still be removed at the start, how many were held back at the end so far)"""
 
     def add(self, text: str, whole: bool) -> Iterator[TextPart]:
         removed = min(self._left, len(text) - len(text.lstrip(self._content)))

@@ -135,6 +135,8 @@ def add_prompt(prompt: str, sentences: Sequence[Sentence]) -> Sequence[Sentence]
 
 
 class _Prompted(Sequence[Sentence]):
+    """Sentences with a prompt in front of each, which are made when they are read."""
+
     def __init__(self, prompt: str, sentences: Sequence[Sentence]):
         self._prompt, self._sentences = prompt, sentences
 
@@ -151,6 +153,7 @@ class _Prompted(Sequence[Sentence]):
         return self._with(self._sentences[place])
 
     def _with(self, sentence: Sentence) -> Sentence:
+        """Return a sentence with the prompt in front."""
         return self._prompt + sentence if isinstance(sentence, str) else (self._prompt + sentence[0], sentence[1])
 
 
