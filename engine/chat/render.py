@@ -90,6 +90,8 @@ def _extension() -> Any:
     from jinja2.ext import Extension
 
     class Generation(Extension):
+        """Passes on the text between `generation` and `endgeneration`."""
+
         tags = {"generation"}  # noqa: RUF012, as Jinja's own extensions write it
 
         def parse(self, parser: Any) -> Any:

@@ -116,7 +116,7 @@ class Renderer:
                 process = self._running(line, trusted)
                 try:
                     kind, text = process.ask(data, stop)
-                except _EndedError:
+                except _EndedError:     # before it read the request, so another one may have it
                     continue
                 return _result(kind, text)
         raise EngineError("the process that renders chat templates ended before it read a request, several times; "

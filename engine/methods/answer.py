@@ -96,7 +96,7 @@ def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: An
     """Return the work for pairs: the best answers, or with a coverage each answer or an abstention."""
     runner = model.runner_of("answer")
     if options.coverage is None:
-        return Answers(runner, pairs, options, *[_first] if options.top_k == 1 else [])
+        return Answers(runner, pairs, options, _first) if options.top_k == 1 else Answers(runner, pairs, options)
     if replace(options, coverage=None) != AnswerOptions():
         raise InputError("the coverage of answers is that of the default settings, on which a model is "
                          "calibrated; leave top_k, handle_impossible_answer and the other settings out")

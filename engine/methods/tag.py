@@ -39,7 +39,7 @@ class TagOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         tagging, stride = check_tagging(self.aggregation_strategy, self.ignore_labels, self.stride, self.words)
-        object.__setattr__(self, "ignore_labels", tagging.ignored)
+        object.__setattr__(self, "ignore_labels", tagging.ignored)      # what was checked, in place of what was given
         object.__setattr__(self, "stride", stride)
 
     @property

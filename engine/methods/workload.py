@@ -84,7 +84,7 @@ class Slice:
     def of_windows(cls, places: range, windows: Sequence[Sequence[Places]]) -> Slice:
         """Return a slice of inputs that are read in windows."""
         tokens = tokens_of_windows(windows)
-        return cls(places, tokens, windows, [None] * len(tokens.input_ids), [*map(len, windows)])
+        return cls(places, tokens, windows, rows=[None] * len(tokens.input_ids), sequences=[*map(len, windows)])
 
     @property
     def counts(self) -> list[int]:

@@ -119,8 +119,9 @@ class NextBatch(Generic[Each]):
             if work.job != job or work.left > batch.room or work.most is not None:
                 return None
             batch.taken[work] = work.pieces_left
-            batch.tokens, batch.room, batch.pieces = (
-                batch.tokens + work.left, batch.room - work.left, batch.pieces + work.pieces_left)
+            batch.tokens += work.left
+            batch.room -= work.left
+            batch.pieces += work.pieces_left
         for work in works:
             work.take_all()
         return batch
@@ -183,9 +184,13 @@ class _Level:
             del self.owners[entry.work.owner]
 
     def next_job(self) -> Hashable:
-        """Return the job of the work that is next."""
-        tops = [(found[0].time, found[1][0][:2], job) for job in [*self._lines]     # a copy, as `_top` deletes lines
-                if (found := self._top(job)) is not None]
+        """Return the job of the work that is next, by the time of its owner, then by its own time, then by arrival."""
+        tops: list[tuple[float, float, int, Hashable]] = []
+        for job in [*self._lines]:      # a copy, as `_top` deletes lines
+            if (found := self._top(job)) is not None:
+                owner, heap = found
+                time, number, _ = heap[0]
+                tops.append((owner.time, time, number, job))
         return min(tops)[-1]
 
     def fill(self, job: Hashable, batch: NextBatch[Any], grain: int) -> list[_Entry[Any]]:

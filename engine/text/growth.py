@@ -131,6 +131,7 @@ def _replacement(step: dict[str, Any], pattern: Any) -> float:
         case {"String": str(text)}:
             return max(1.0, length / len(text)) if text else 1.0 + length
         case {"Regex": str(text)}:
+            # A pattern that may match nothing puts its text beside each character, and not in its place.
             consumes = bool(text) and not _MAY_MATCH_NOTHING.search(_CLASS.sub("x", text))
             return max(1.0, length) if consumes else 1.0 + length
     raise _unsupported("pattern", pattern)

@@ -118,9 +118,9 @@ class Tokenizer(TokenTexts):
         return self._count_tokens(joined)
 
     def second_texts(self, texts: Sequence[str], stop: Stop = NEVER) -> SecondTexts:
-        """Tokenize texts that stand second in pairs, for `with_each`; raises `InputError`.
+        """Tokenize texts that stand second in pairs, for `with_each`.
 
-        It does for a tokenizer that reads no pairs, and for a text that leaves no room for a token of the first one.
+        Raises `InputError` for a tokenizer that reads no pairs, and for a text that leaves no room beside it.
         """
         self._check_room(is_pair=True)
         if self._frame is None:
