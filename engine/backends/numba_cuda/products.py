@@ -15,7 +15,7 @@ from ...base.errors import UnsupportedError
 from ...programs.program import Program
 from ...weights.bfloat16 import to_bfloat16
 from .device import Device
-from .kernels import attention, attention_hopper, float32, linear, linear_hopper
+from .kernels import attention, attention_hopper, float32, linear, linear_few, linear_hopper
 from .ptx.scores import CAP_RATE
 from .support import buffers_of
 from .weights import DeviceAffine, DeviceBias, DeviceRelative
@@ -23,6 +23,7 @@ from .weights import DeviceAffine, DeviceBias, DeviceRelative
 # Each kernel object is created once, so that a device compiles it once for all plans.
 _bfloat16_linear, _bfloat16_attention = cache(linear.linear_kernel), cache(attention.attention_kernel)
 _hopper_linear, _hopper_attention = cache(linear_hopper.linear_kernel), cache(attention_hopper.attention_kernel)
+_few_linear = cache(linear_few.linear_kernel)
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
 
 
@@ -102,6 +103,8 @@ class BFloat16Products:
     """Computes on tensor cores, with operands in bfloat16 and sums in float32."""
 
     dtype = np.dtype(np.uint16)
+    laid_out = False
+    """Whether `convert` lays out weights by `linear_hopper.lay_out`."""
 
     def __init__(self, device: Device, tile: linear.Tile | None = None):
         """Hold the device. tile: the tile of linear maps, or None to choose it by the size."""
@@ -123,8 +126,11 @@ class BFloat16Products:
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
-        # Small tiles are used if large tiles would leave more than half of the GPU idle; the bits are the same.
         N, M = out.shape[0], weights.bias.shape[0]
+        if self._tile is None and N <= linear_few.MOST_ROWS:
+            self._few(x, weights, out, activation, residual, gate)
+            return
+        # Small tiles are used if large tiles would leave more than half of the GPU idle; the bits are the same.
         busy = 2 * _tiles(N, M, linear.LARGE) >= self._device.multiprocessors
         tile = self._tile or (linear.LARGE if busy else linear.SMALL)
         kernel = _bfloat16_linear(activation or "identity", residual is not None, tile, gate=gate,
@@ -132,6 +138,16 @@ class BFloat16Products:
         addend = self._dummy if residual is None else residual
         grid = -(-M // tile.columns), -(-N // tile.rows)
         self._device.launch(kernel, grid, x, weights.weight, weights.bias, addend, out)
+
+    def _few(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None, residual: Any, gate: bool) -> None:
+        """Compute `linear` for few rows."""
+        N, M = out.shape[0], weights.bias.shape[0]
+        tokens = next(tokens for tokens in linear_few.TOKENS if N <= tokens or tokens == linear_few.TOKENS[-1])
+        kernel = _few_linear(activation or "identity", residual is not None, tokens, gate=gate,
+                             wide=residual is None and out.dtype == np.float32)
+        addend = self._dummy if residual is None else residual
+        self._device.launch(kernel, linear_few.linear_grid(N, M, tokens), x, weights.weight, weights.bias, addend, out,
+                            np.int32(self.laid_out))
 
     def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
@@ -151,8 +167,11 @@ class BFloat16Products:
 class HopperProducts(BFloat16Products):
     """Computes the same with wgmma (products of four warps together) and TMA (copies by hardware), on capability 9.0.
 
-    Attention of head widths outside `attention_hopper.WIDTHS` still uses mma.sync, products of single warps.
+    Attention of head widths outside `attention_hopper.WIDTHS`, and linear maps of few rows, still use mma.sync, products
+    of single warps.
     """
+
+    laid_out = True
 
     def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None):
         super().__init__(device)
@@ -164,6 +183,9 @@ class HopperProducts(BFloat16Products):
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
         N, M, processors = out.shape[0], weights.bias.shape[0], self._device.multiprocessors
+        if self._hopper_tile is None and N <= linear_few.MOST_ROWS:
+            self._few(x, weights, out, activation, residual, gate)
+            return
         tile = self._hopper_tile or hopper_tile(N, M, processors, activation)
         x_map = self._device.tensor_map(x, tile.rows)       # TMA copies this many rows at a time
         w_map = self._device.tensor_map(weights.weight, tile.columns)

@@ -83,7 +83,7 @@ Both addresses are aligned to 16. With size 0 nothing is read. The copy bypasses
 copy_commit = function(Statement("cp.async.commit_group;", (), (), _commit, memory=True), alone=True)
 """Commit this thread's copies so far as a group."""
 copy_wait = [function(Statement(f"cp.async.wait_group {pending};", (), (), partial(_wait, pending), memory=True),
-                      alone=True) for pending in range(5)]
+                      alone=True) for pending in range(8)]
 """copy_wait[n] waits until at most the n latest groups of this thread are unfinished.
 
 Other threads see the copied data after `cuda.syncthreads()`.
