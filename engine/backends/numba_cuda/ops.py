@@ -29,8 +29,8 @@ from .weights import DeviceAffine
 _linear, _column_maxima = cache(float32.linear_kernel), cache(operations.column_maxima_kernel)
 _norm, _softmax, _rotation = (cache(operations.unpadded_norm_kernel), cache(operations.softmax_kernel),
                               cache(operations.rotation_kernel))
-_activation, _widen, _round, _sum = map(cache, (operations.activation_kernel, operations.widen_kernel,
-                                                operations.round_kernel, operations.sum_kernel))
+_activation, _widen, _round, _sum = (cache(operations.activation_kernel), cache(operations.widen_kernel),
+                                     cache(operations.round_kernel), cache(operations.sum_kernel))
 _attention = lru_cache(128)(strided_attention_kernel)       # those of score functions are many
 
 LARGEST_GRID = 2**31 - 1
@@ -99,7 +99,8 @@ class CudaOps:
         left, right = (int(np.clip(side, -attention.UNBOUNDED, attention.UNBOUNDED))
                        for side in (-call.low[0], call.high[0] - 1))
         with self._call(call.q) as at:
-            q, k, v = (at.operand(x, d) for x in (call.q, call.k, call.v))
+            arrays: tuple[Any, ...] = call.q, call.k, call.v
+            q, k, v = (at.operand(x, d) for x in arrays)
             out = self.device.allocate((B * H * T, d), np.uint16)
             limits = self._integers(*call.lengths.tolist()).reshape(B, 1)
             self._tensor_cores.separate_attention(q, k, v, out, self._integers(H, G, T, S), limits, T,
@@ -322,7 +323,8 @@ class _Call:
 
 def _suits_tensor_cores(call: AttentionCall) -> bool:
     """Return whether the kernels in bfloat16 compute a call: see docs/ops.md."""
-    q, k, v = call.q, call.k, call.v
+    arrays: tuple[Any, ...] = call.q, call.k, call.v
+    q, k, v = arrays
     return (isinstance(q, SharedArray) and q.dtype == "bfloat16" and call.scale > 0
             and call.bias is None and call.mask is None and call.score_mod is None
             and q.shape[3] == v.shape[3] and q.shape[3] in attention.WIDTHS

@@ -145,7 +145,7 @@ class BFloat16Products:
     def _few(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None, residual: Any, gate: bool) -> None:
         """Compute `linear` for few rows."""
         N, M = out.shape[0], weights.bias.shape[0]
-        tokens = next(tokens for tokens in linear_few.TOKENS if N <= tokens or tokens == linear_few.TOKENS[-1])
+        tokens = next(tokens for tokens in linear_few.TOKENS if tokens >= N or tokens == linear_few.TOKENS[-1])
         kernel = _few_linear(activation or "identity", residual is not None, tokens, gate=gate,
                              wide=residual is None and out.dtype == np.float32)
         addend = self._dummy if residual is None else residual
@@ -183,8 +183,8 @@ class BFloat16Products:
 class HopperProducts(BFloat16Products):
     """Computes the same with wgmma (products of four warps together) and TMA (copies by hardware), on capability 9.0.
 
-    Attention of head widths outside `attention_hopper.WIDTHS`, and linear maps of few rows, still use mma.sync, products
-    of single warps.
+    Attention of head widths outside `attention_hopper.WIDTHS`, and linear maps of few rows, still use mma.sync, the
+    products of single warps.
     """
 
     laid_out = True

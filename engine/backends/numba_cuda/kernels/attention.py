@@ -119,7 +119,8 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
     matrix = u16[:, ::1]
     return Kernel(f"attention{' apart' * apart} d={d} rows={rows}{' capped' * capped}{' biased' * biased}"
                   f"{' relative' * relative}", separate if apart else packed, threads=THREADS,
-                  signature=(*[matrix] * (4 if apart else 2), i32[::1], i32[:, ::1], f32, i32, i32, f32, f32, f32[:, ::1], f32[::1], matrix, i32[::1]),
+                  signature=(*[matrix] * (4 if apart else 2), i32[::1], i32[:, ::1], f32, i32, i32, f32, f32,
+                             f32[:, ::1], f32[::1], matrix, i32[::1]),
                   shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
                   blocks_per_sm=3 if rows == 64 and d <= 64 and not relative else 2,
                   instructions={"HMMA": rows // 64 * keys * d // 64})

@@ -101,7 +101,8 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tokens: 
     return Kernel(
         name=f"linear few {tokens} {epilogue_name(activation, residual, gate, wide)}", body=kernel,
         signature=(halves, halves, types.float32[::1], floats, floats if residual or wide else halves, types.int32),
-        threads=THREADS, shared=ring, registers=64, blocks_per_sm=4, instructions={"HMMA": UNROLLED[tokens] * 2 * DEPTH // 16})
+        threads=THREADS, shared=ring, registers=64, blocks_per_sm=4,
+        instructions={"HMMA": UNROLLED[tokens] * 2 * DEPTH // 16})
 
 
 def linear_grid(N: int, M: int, tokens: int) -> tuple[int, int]:
