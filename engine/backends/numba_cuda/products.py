@@ -5,6 +5,7 @@ All classes have the same methods, so that the plan does not depend on the preci
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ _few_linear = cache(linear_few.linear_kernel)
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
 
 
+RECENT_MAPS = 64
+"""Largest number of tensor maps that are kept for arrays of callers."""
 KINDS = PLAIN, CHANGED, RELATIVE = "plain", "changed", "relative"
 """Kinds of attention: scores as they are, with a cap or biases by distance, with relative positions."""
 
@@ -142,7 +145,7 @@ class BFloat16Products:
     def _few(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None, residual: Any, gate: bool) -> None:
         """Compute `linear` for few rows."""
         N, M = out.shape[0], weights.bias.shape[0]
-        tokens = next(tokens for tokens in linear_few.TOKENS if N <= tokens or tokens == linear_few.TOKENS[-1])
+        tokens = next(tokens for tokens in linear_few.TOKENS if tokens >= N or tokens == linear_few.TOKENS[-1])
         kernel = _few_linear(activation or "identity", residual is not None, tokens, gate=gate,
                              wide=residual is None and out.dtype == np.float32)
         addend = self._dummy if residual is None else residual
@@ -156,6 +159,19 @@ class BFloat16Products:
         kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows, **scores.options)
         self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, *scores.arguments(*self._dummies))
 
+    def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Any, limits: Any, T: int, scores: ScoreRule
+                           ) -> None:
+        """Compute the attention of heads that lie apart: q, out [B H T, d], k, v [B G S, d].
+
+        sizes: int32 [4], H, G, T and S. limits: int32 [B, 1], the number of keys of each sequence. Scores are capped at
+        most.
+        """
+        d = out.shape[1]
+        rows = self.tile_rows(T, d, scores.kind)
+        kernel = _bfloat16_attention(d, rows, capped=scores.softcap > 0, apart=True)
+        self._device.launch(kernel, (len(out) // T * -(-T // rows),), q, k, v, out, sizes, limits,
+                            *scores.arguments(*self._dummies))
+
     def _terms(self, qkv: Any, relative: DeviceRelative, out: Any, heads: int) -> None:
         """Compute the terms of relative positions: each head of queries and keys times its rows of the table."""
         tile, N, M = linear.SMALL, out.shape[0], out.shape[1] // heads
@@ -167,8 +183,8 @@ class BFloat16Products:
 class HopperProducts(BFloat16Products):
     """Computes the same with wgmma (products of four warps together) and TMA (copies by hardware), on capability 9.0.
 
-    Attention of head widths outside `attention_hopper.WIDTHS`, and linear maps of few rows, still use mma.sync, products
-    of single warps.
+    Attention of head widths outside `attention_hopper.WIDTHS`, and linear maps of few rows, still use mma.sync, the
+    products of single warps.
     """
 
     laid_out = True
@@ -176,6 +192,7 @@ class HopperProducts(BFloat16Products):
     def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None):
         super().__init__(device)
         self._hopper_tile = tile
+        self._maps: OrderedDict[tuple[int, ...], Any] = OrderedDict()
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
         return linear_hopper.lay_out(to_bfloat16(weight))
@@ -210,6 +227,28 @@ class HopperProducts(BFloat16Products):
         capped, biased = scores.softcap > 0, scores.bias is not None
         self._device.launch(_hopper_attention(d, tile_rows, capped=capped, biased=biased), grid, qkv_map, out,
                             cu_seqlens, tiles, key_heads, *scores.arguments(*self._dummies)[:7])
+
+    def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Any, limits: Any, T: int, scores: ScoreRule
+                           ) -> None:
+        d = out.shape[1]
+        if d not in attention_hopper.WIDTHS:
+            super().separate_attention(q, k, v, out, sizes, limits, T, scores)
+            return
+        rows = self.tile_rows(T, d, scores.kind)
+        kernel = _hopper_attention(d, rows, capped=scores.softcap > 0, apart=True)
+        grid = (min(self._device.multiprocessors, len(out) // T * -(-T // rows)),)
+        self._device.launch(kernel, grid, *map(self._recent_map, (q, k, v)), out, sizes, limits, np.int32(1),
+                            *scores.arguments(*self._dummies)[:7])
+
+    def _recent_map(self, matrix: Any) -> Any:
+        """Return the tensor map of an array that others may free; the maps of the latest ones are kept."""
+        key = self._device.pointer(matrix), *matrix.shape
+        if key not in self._maps:
+            self._maps[key] = self._device.tensor_map(matrix, attention_hopper.KEYS, lasting=False)
+            if len(self._maps) > RECENT_MAPS:
+                self._maps.popitem(last=False)
+        self._maps.move_to_end(key)
+        return self._maps[key]
 
 
 def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> linear_hopper.HopperTile:
@@ -270,6 +309,11 @@ def choose_products(device: Device, program: Program, precision: str) -> Product
     if precision == "float32":
         return Float32Products(device)
     _check_widths(program)
+    return tensor_products(device)
+
+
+def tensor_products(device: Device) -> BFloat16Products:
+    """Return the fastest kernels in bfloat16."""
     return (HopperProducts if device.capability == (9, 0) else BFloat16Products)(device)
 
 

@@ -6,8 +6,8 @@ Steps of 64 along the depth pass through a ring of slots of shared memory, as in
 the weights, then those of the tokens, 128 bytes each.
 
     tokens    shared    registers (ptxas)    multiplying warps
-    16        36 KB     56 to 62             1
-    64        69 KB     56 to 62             4, of 16 tokens each
+    16        37 KB     51 to 56             1
+    64        75 KB     54 to 64             4, of 16 tokens each
 
 Products commute, and every sum runs over the depth in steps of 16, in order: the bits are those of the other kernels.
 At the end a warp exchanges its sums through shared memory, so that its lanes hold what `ptx/epilogue.py` expects.
@@ -38,7 +38,7 @@ DEPTH = 64
 LINE = 2 * DEPTH
 """Bytes of a line of a slot."""
 STAGES = {16: 9, 64: 7}
-"""Slots of the ring, by the tokens of a block: two blocks of the larger one share a multiprocessor of 163 KB."""
+"""Slots of the ring, by the tokens of a block: two blocks of 64 tokens share a multiprocessor of 164 KB."""
 UNROLLED = {16: 3, 64: 1}
 """Number of slots per iteration of the loop, as unrolled by ptxas."""
 THREADS = 128
@@ -101,7 +101,8 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tokens: 
     return Kernel(
         name=f"linear few {tokens} {epilogue_name(activation, residual, gate, wide)}", body=kernel,
         signature=(halves, halves, types.float32[::1], floats, floats if residual or wide else halves, types.int32),
-        threads=THREADS, shared=ring, registers=64, blocks_per_sm=4, instructions={"HMMA": UNROLLED[tokens] * 2 * DEPTH // 16})
+        threads=THREADS, shared=ring, registers=64, blocks_per_sm=4,
+        instructions={"HMMA": UNROLLED[tokens] * 2 * DEPTH // 16})
 
 
 def linear_grid(N: int, M: int, tokens: int) -> tuple[int, int]:
