@@ -126,7 +126,7 @@ class Forest(Generic[Rows]):
         self._dropped.extend(hypotheses)
 
     def settle(self) -> list[Rows]:
-        """End the requests and drop the hypotheses as was wanted; return the rows of those that become no parents."""
+        """Do what `end` and `drop` have asked for; return the rows of the hypotheses that become no parents."""
         freed: list[Rows] = []
         while self._dropped:        # an entry leaves its queue last, so that an interrupt in between loses nothing
             self._release(self._dropped[0], freed)

@@ -147,9 +147,9 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]))[0]
 
     def numbers(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the number of each token that the last step, scatter, puts at its place: float32 [N].
+        """Return one number for each token: float32 [N]. The last step, scatter, would put it at the place of its word.
 
-        vectors [N,D]: those of the encoder, with D = 1 where it gives numbers itself.
+        vectors [N,D]: what the encoder gives; D = 1 where that is a number already.
         """
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
@@ -202,11 +202,14 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
 
 
 def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of the rows [M, D] of each sequence, and the ends of its one row; none for no rows."""
-    parts = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
+    """Return (mean of the rows of each sequence, new ends): one row a sequence, and none for a sequence without rows.
+
+    rows [M, D], ends [B+1]: the rows of sequence i are those from ends[i] to before ends[i+1]; the results alike.
+    """
+    means = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
              if start < end]
     counts = np.minimum(lengths_of(ends), 1)
-    return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
+    return np.array(means, np.float32).reshape(len(means), rows.shape[1]), np.append(0, np.cumsum(counts))
 
 
 def top(scores: Sequence[float] | np.ndarray, k: int | None) -> list[int]:

@@ -113,7 +113,7 @@ class Waveform:
         if not count:
             raise InputError(f"a recording must have at least {self.reach} samples for this model, which are one "
                              f"token, and not {len(samples)}")
-        first = self._first(samples)
+        first = self._fold_norm_into_first(samples)
         x = np.empty((count, self.weight.shape[0]), np.float32)
         part = self._tokens_of_part()
         for start in range(0, count, part):
@@ -134,7 +134,7 @@ class Waveform:
         arrays = 3      # the input and the result of a layer, or the three results of a layer with a norm
         return max(1, PART_BYTES // (4 * arrays * most))
 
-    def _first(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def _fold_norm_into_first(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the weight [C, k, 1] and the bias [C] of the first convolution, with its norm over all windows.
 
         The result of channel c is w_c x_t + b_c, so its mean is w_c m + b_c and its variance w_c S w_c, where m and S
