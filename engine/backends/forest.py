@@ -155,6 +155,7 @@ class Forest(Generic[Rows]):
         return [self._parent(row) for row in rows]
 
     def _parent(self, row: Row) -> Node[Rows] | None:
+        """Return the parent of a row, None for a new path; raises `InputError` for a row that cannot be computed."""
         self.check(row.request)
         tokens = row.tokens
         if not isinstance(tokens, np.ndarray) or tokens.dtype != np.int64 or tokens.ndim != 1 or not len(tokens):

@@ -201,6 +201,7 @@ def read_companion(name: str, value: Any, form: InputShape) -> np.ndarray:
 
 
 def _check_same(name: str, array: InputShape, form: InputShape) -> None:
+    """Raise `InputError` unless an array has the form of the tokens: list or array, shape and lengths."""
     if (array.shape is None) != (form.shape is None):
         expected = "a list of sequences" if form.shape is None else "an array [B,T]"
         raise InputError(f"{name} must be {expected}, as the tokens are")

@@ -166,6 +166,7 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
         return name[:-1].decode()
 
     def variable(self, name: str, version: int) -> _Variable:
+        """Read the header of an array, whose bytes follow and are skipped."""
         dimensions = self.integer(1)
         if dimensions > _MAX_DIMENSIONS:
             raise FormatError(f"variable {shown(name)} has {dimensions} dimensions; at most {_MAX_DIMENSIONS} are "

@@ -71,12 +71,13 @@ class HeadRunner:
         sequence. asked: the positions to read in each sequence, for a head of rows "asked".
         """
         most = None
-        if asked is not None:       # of each sequence as many rows as of the longest, whose logits are there at a time
+        if asked is not None:       # `most` sequences a batch, so that all their logits fit, were each the longest one
             tokens = replace(tokens, asked=[*asked])
             most = max(1, LOGITS_AT_A_TIME // (self.config.outputs * max(1, *map(len, asked))))
         return self.vector_encoder.work(self._compute_logits, tokens, call, most)
 
     def _compute_logits(self, packed: Packed, stop: Stop) -> list[np.ndarray | None]:
+        """Return the logits of each sequence of a batch; None for a sequence without rows that the head reads."""
         tokens, batch, _ = packed
         vectors = self.vector_encoder.vectors(batch, stop)
         places: list[np.ndarray | None] = [None] * len(tokens.input_ids) if tokens.asked is None else [*tokens.asked]

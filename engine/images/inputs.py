@@ -177,6 +177,7 @@ def read_images(given: Any, alone: bool, name: str = "images", first: int = 0) -
 
 
 def _check_image(i: int, item: Any, alone: bool) -> Any:
+    """Return an image of the caller, unread; raises `InputError` with its number for what is no image."""
     with located(f"image {i}"):
         if isinstance(item, np.ndarray):
             return checked_array(item)

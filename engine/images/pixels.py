@@ -45,9 +45,9 @@ def _crop_middle(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def _middle_slices(size: int, kept: int) -> tuple[slice, slice]:
-    """Return where a side of `size` pixels goes in one of `kept`, and what of it is kept.
+    """Return (the part of `kept` pixels that a side of `size` pixels fills, the part of the side that fills it).
 
-    Of an odd number of rows, one more is added above a smaller image, and taken away below a larger one.
+    If an odd number of rows is missing, one more is added above than below; if one is too many, one more is cut below.
     """
     if size >= kept:
         first = (size - kept) // 2

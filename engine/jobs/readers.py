@@ -440,6 +440,7 @@ def _other_separator(file: InputFile) -> str:
 
 
 def _check_columns(file: InputFile, columns: ColumnNames, names: list[str]) -> None:
+    """Raise `InputError` unless a file has each column that is read once."""
     for name in (columns.text, *columns.kept):
         if name not in names:
             raise InputError(f"{file.label} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}"

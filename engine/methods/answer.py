@@ -90,6 +90,7 @@ class Answers(WindowedTexts):
 
 
 def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: AnswerOptions) -> Workload:
+    """Return the work for pairs of questions and contexts."""
     runner = model.runner_of("answer")
     if options.coverage is None:
         return Answers(runner, pairs, options, *[_first] if options.top_k == 1 else [])

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -82,17 +81,22 @@ class Waveform:
 
     def tokens(self, samples: int) -> int:
         """Return how many tokens a recording has."""
-        return max(0, reduce(lambda n, layer: (n - layer[0]) // layer[1] + 1 if n >= layer[0] else 0,
-                             zip(self._kernels, self.strides, strict=True), samples))
+        count = samples
+        for kernel, stride in zip(self._kernels, self.strides, strict=True):
+            count = max(0, count - kernel + stride) // stride
+        return count
 
     @property
     def _kernels(self) -> list[int]:
+        """The rows that each convolution reads for one of its own."""
         return [self.arrays[f"conv_{i}.weight"].shape[1] for i in range(len(self.strides))]
 
     def _samples_for(self, tokens: int) -> int:
         """Return how many samples a number of tokens is computed from."""
-        layers = [*zip(self._kernels, self.strides, strict=True)]
-        return reduce(lambda n, layer: (n - 1) * layer[1] + layer[0], reversed(layers), tokens)
+        count = tokens
+        for kernel, stride in zip(self._kernels[::-1], self.strides[::-1], strict=True):
+            count = (count - 1) * stride + kernel
+        return count
 
     def in_precision(self, precision: str) -> Waveform:
         """Return it as a model in this precision computes it.

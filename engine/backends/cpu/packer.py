@@ -235,6 +235,7 @@ class Packer:
         return self._cached(key, lambda: self._pack_linear(operation, x))
 
     def _pack_linear(self, operation: Linear, x: Buffer) -> PackedLinear:
+        """Lay the columns of all parts into panels, each part in the one format that holds them all."""
         product = self._product
         widths = [self.padded(part.width, part.heads) for part in operation.parts]
         N, K = sum(widths), self.depth(x)
