@@ -38,7 +38,8 @@ def get_backend(name: str) -> Backend:
     if not isinstance(name, str):
         raise InputError(f"backend must be the name of a backend or 'auto', not {shown(name)}")
     if name != "auto" and name not in BACKENDS:
-        raise BackendUnavailable(f"no backend is called {shown(name)}; choose auto, {', '.join(BACKENDS)}")
+        raise BackendUnavailable(f"no backend is called {shown(name)}; choose auto, {', '.join(BACKENDS)}: cuda runs "
+                                 "on an NVIDIA GPU, and the others on CPUs")
     able: list[Backend] = []
     reasons = []
     for candidate in AUTO if name == "auto" else (name,):
