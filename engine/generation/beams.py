@@ -177,7 +177,7 @@ def _finish_ended(work: Generation, paths: list[Path], candidates: list[Candidat
                   ) -> list[Candidate]:
     """Finish those of the first W candidates that end; return the first W of all candidates that do not end.
 
-    candidates: of one request, best first. new: the number of their new tokens. is_full: whether it is the greatest one.
+    candidates: of one request, best first. new: the number of their new tokens. is_full: whether it is the greatest.
     """
     W = work.beams
     ends = [is_full or token in work.ends_at or (text is not None and text.found is not None)
