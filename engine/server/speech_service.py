@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import mmap
 import threading
@@ -32,7 +31,7 @@ from ..speech.samples import MAX_SECONDS, RATE, check_samples
 from ..speech.segments import Transcript
 from ..speech.windows import WINDOW, Note, Recording
 from .admission import Admission
-from .event_loop import News, Replies
+from .event_loop import News
 from .multipart import Upload, temporary, write
 from .refusals import Refusal
 from .requests import Answer, Pending, RequestCounts, RequestService, Times
@@ -184,7 +183,8 @@ class TranscriptStream:
         self._begun = False
         self._held_spaces = ""
         """Spaces at the end of the last piece: they belong to the text only if something follows."""
-        self._news = News()
+        self.news = News()
+        """Rings when there is something to take."""
         self._lock = threading.Lock()
         self.ended = False
         """Whether all pieces were taken."""
@@ -209,19 +209,11 @@ class TranscriptStream:
             return
         with self._lock:
             self._error = result
-        self._news.ring()
-
-    def news(self, replies: Replies) -> asyncio.Future[None]:
-        """Return a future of the event loop that is done as soon as there is something to take."""
-        with self._lock:
-            news = self._news.wait(replies)
-            there = bool(self._pieces) or self._error is not None
-        if there:
-            self._news.ring()
-        return news
+        self.news.ring()
 
     def take(self) -> list[str | Heard]:
         """Return the pieces that are there, the result behind the last one; raises the error of the request."""
+        self.news.answer()
         with self._lock:
             pieces, self._pieces = self._pieces, []
         if not pieces and self._error is not None:
@@ -233,7 +225,7 @@ class TranscriptStream:
     def _put(self, piece: str | Heard) -> None:
         with self._lock:
             self._pieces.append(piece)
-        self._news.ring()
+        self.news.ring()
 
 
 class HearingTurns:

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..kernel import Kernel
 from ..ptx.copy import address, shared_base
-from ..ptx.emulated import current
+from ..ptx.emulated import store_rows
 from ..ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
@@ -435,10 +435,7 @@ def _clear_rest(d: int) -> Any:
 
 def _write(target: np.ndarray, left: np.ndarray, *values: np.ndarray, offset: int, row: int) -> None:
     """Do in Python what `_write_quad` does for the lanes of a warp: each argument has 32 values."""
-    block = current().block
-    quads = np.stack(values, axis=1).view(np.uint8)
-    for lane in np.flatnonzero(left > row):
-        block.global_bytes(int(target[lane]) + offset, size=16, align=16)[:] = quads[lane]
+    store_rows(target + offset, np.stack(values, axis=1), left > row)
 
 
 def _write_quad(offset: int, row: int) -> Statement:
