@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import replace
-from itertools import repeat
+from itertools import compress, repeat
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -55,17 +55,17 @@ class BeamGroup(PathGroup):
                                                   strict=True):
             parents = paths[begin : begin + count]
             new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
-            full = parents[0].length + 1 >= work.limit
+            is_full = parents[0].length + 1 >= work.limit
             _, next_tokens, totals, _ = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
-            if best_go_on and not full and len(work.finished) < W and parents[0].text is None and not self.tells:
-                # Nothing ends in this step, as in most.
+            if best_go_on and not is_full and len(work.finished) < W and parents[0].text is None and not self.tells:
+                # Nothing ends in this step, which is usual.
                 live += _continued(paths, begin, parents, [*zip(*columns[:3], repeat(None), repeat(()))][:W], outcome)
                 continue
             candidates = [(row, token, total, _text_after(paths[row], token),
                            (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())
                           for row, token, total, log_p in zip(*columns, strict=True) if total > -np.inf]
-            beams = _finish_ended(work, paths, candidates, new, full)
+            beams = _finish_ended(work, paths, candidates, new, is_full)
             if beams and not _is_over(work, beams[0][2], new):
                 live += _continued(paths, begin, parents, beams, outcome)
             else:
@@ -173,19 +173,18 @@ def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[C
     return children
 
 
-def _finish_ended(work: Generation, paths: list[Path], candidates: list[Candidate], new: int, full: bool
+def _finish_ended(work: Generation, paths: list[Path], candidates: list[Candidate], new: int, is_full: bool
                   ) -> list[Candidate]:
     """Finish those of the first W candidates that end; return the first W of all candidates that do not end.
 
-    candidates: of one request, best first. new: their number of new tokens. full: whether that is the greatest length.
+    candidates: of one request, best first. new: the number of their new tokens. is_full: whether it is the greatest.
     """
     W = work.beams
-    ends = [full or token in work.ends_at or (text is not None and text.found is not None)
+    ends = [is_full or token in work.ends_at or (text is not None and text.found is not None)
             for _, token, _, text, _ in candidates]
-    for candidate, end in zip(candidates[:W], ends, strict=False):
-        if end:
-            _finish(work, paths, candidate, new)
-    return [each for each, end in zip(candidates, ends, strict=True) if not end][:W]
+    for candidate in compress(candidates[:W], ends):
+        _finish(work, paths, candidate, new)
+    return [candidate for candidate, end in zip(candidates, ends, strict=True) if not end][:W]
 
 
 def _end(work: Generation, parents: list[Path], outcome: Outcome) -> None:

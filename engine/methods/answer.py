@@ -37,7 +37,7 @@ def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[st
     """
     question, context = given
     if context is None:
-        question, context = _columns_of(question)
+        question, context = _questions_and_contexts(question)
     questions, one_question = read_texts(question, "question")
     contexts, one_context = read_texts(context, "context")
     if one_question:
@@ -50,7 +50,7 @@ def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[st
     return list(zip(questions, contexts, strict=True)), one_question and one_context
 
 
-def _columns_of(given: Any) -> tuple[Any, Any]:
+def _questions_and_contexts(given: Any) -> tuple[Any, Any]:
     """Return the question and the context of a dictionary, or the lists of both of a list of dictionaries.
 
     Raises `InputError` for anything else.

@@ -75,7 +75,7 @@ class PromptLogits:
         submitted: list[_Submitted] = []
         try:
             self.submit(range(len(tokens.input_ids)), tokens.input_ids, call.stop, submitted)
-            for number, logit in _logits_of(submitted):
+            for number, logit in _logits_of_prompts(submitted):
                 yield [number], [logit]
         finally:
             _cancel(submitted)
@@ -116,7 +116,7 @@ class _PromptsOfCalls:
             for (work, numbers), of_call in zip(pieces, submitted, strict=True):
                 logits, prompts = work.data
                 logits.submit(numbers, prompts, stop, of_call)
-            found = [dict(_logits_of(of_call)) for of_call in submitted]
+            found = [dict(_logits_of_prompts(of_call)) for of_call in submitted]
         finally:
             for of_call in submitted:
                 _cancel(of_call)
@@ -124,7 +124,7 @@ class _PromptsOfCalls:
                          for number in numbers], np.float32)
 
 
-def _logits_of(submitted: Sequence[_Submitted]) -> Iterator[tuple[int, np.float32]]:
+def _logits_of_prompts(submitted: Sequence[_Submitted]) -> Iterator[tuple[int, np.float32]]:
     """Yield (number of a prompt, its logit) for each prompt that was submitted, as they come for each query."""
     for members, work, ticket in submitted:
         for token in ticket:        # its id is the number of a prompt of the work that has its logits now
