@@ -120,9 +120,9 @@ class Cost(NamedTuple):
 _SEQUENCE = 800
 """About how many bytes Python takes for a sequence beside its tokens and results: three arrays, and places in lists."""
 NUMBER = 24
-"""A number of a vector: in a row, among all rows, once more where a function makes it another one, and its digits."""
+"""About how many bytes a number of a vector takes: in a row, among all rows, as a function changes it, in JSON."""
 DICTIONARY = 400
-"""A dictionary of a label, a rank or a tag, with its values, and its JSON."""
+"""About how many bytes a dictionary of a label, a rank or a tag takes, with its values, and as JSON."""
 
 
 class Workload:

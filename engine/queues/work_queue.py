@@ -44,7 +44,7 @@ from .ticket import AnyTicket
 
 LOG = logging.getLogger("engine")
 
-LOOK = 0.15
+LOOK_SECONDS = 0.15
 """Seconds after which a thread that waits looks again without a word: whether anybody steps, and at its stop."""
 
 
@@ -490,7 +490,7 @@ class WorkQueue(ABC):
                 self._sleeps = True
                 if not self._arrived and not self._left and not self._closing and not leaves.cancelled:
                     with suppress(Empty):
-                        self._bell.get(timeout=LOOK)
+                        self._bell.get(timeout=LOOK_SECONDS)
                 self._sleeps = False
                 while not self._bell.empty():
                     self._bell.get()
@@ -508,7 +508,7 @@ def _seconds(entries: Sequence[Entry], until: Stop) -> float:
     for entry in entries:
         if (deadline := entry.stop.deadline) and (not first or deadline < first):
             first = deadline
-    return max(0.0, min(LOOK, first - time.monotonic())) if first else LOOK
+    return max(0.0, min(LOOK_SECONDS, first - time.monotonic())) if first else LOOK_SECONDS
 
 
 def _check_stops(entries: Sequence[Entry], until: Stop) -> None:
