@@ -20,7 +20,7 @@ from .timestamps import Timestamps
 from .top_k import Exp
 
 Followers: TypeAlias = Mapping[tuple[int, ...], tuple[int, ...]]
-"""By a run of ids, the ids that may not follow it."""
+"""The ids that may not follow a run of ids, by that run."""
 _SETTINGS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "ignore_eos",
              "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "eos_token_id",
              "min_new_tokens", "min_length", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",

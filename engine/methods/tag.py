@@ -24,7 +24,7 @@ _BYTE = 80
 """About how many bytes `tokenizers` takes for each byte of a text that it reads whole: where this stands before and
 after each normalizer."""
 _COUNTED = 2**19
-"""As many tokens of one text need more memory than a request may have, so that no more are counted."""
+"""Where counting the tokens of one text stops, because so many need more memory than a request may have."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Slice:
     places: range
     """The places of the inputs in the call."""
     tokens: Tokens
-    """Those of each input, or of all sequences of the first input, then of the second one, and so on."""
+    """The tokens of all sequences: those of the first input, then those of the second one, and so on."""
     windows: Sequence[Sequence[Places]] | None = None
     """The windows of each input, of a method that reads texts in windows."""
     rows: list[Any] = field(default_factory=list)

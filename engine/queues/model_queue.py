@@ -45,7 +45,7 @@ class Counts:
     by_sequences: list[int] = field(default_factory=lambda: [0] * 14)
     """How many batches had up to 2^i pieces, for each i; the last one counts all larger batches."""
     by_tokens: list[int] = field(default_factory=lambda: [0] * 22)
-    """The same for tokens."""
+    """How many batches had up to 2^i tokens, for each i; the last one counts all larger batches."""
 
     def since(self, earlier: Counts) -> dict[str, Any]:
         """Return the counts by their names without those of an earlier time."""
@@ -80,11 +80,12 @@ class ModelQueue(WorkQueue):
         self.in_flight = 0
         """The tokens of the batch that is computed now."""
         self.order: Order[RowsEntry] = Order()
-        """The works that have pieces left, but those that have just come."""
-        self._new: list[RowsEntry] = []     # these, until the next batch
+        """The works that have pieces left, without those in `_new`."""
+        self._new: list[RowsEntry] = []     # the works that have come since the last batch
         self._measured = 0.0, 0.0       # tokens, and their seconds, of full batches; an older one counts less
-        self._callers = self._before = 0        # works that were open at the last batch
-        self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
+        self._before = 0        # works that were open when the last batch began
+        self._callers = 0       # callers at its end: those who wait, and those whose works have ended
+        self._seconds = self._ended = 0.0       # how long the last batch took, and when it ended
         self._patience = 1.0    # the part of the last batch's time for which a caller sleeps before the next one
         self._rests = False     # whether a caller sleeps before the next batch
 
@@ -250,7 +251,7 @@ class ModelQueue(WorkQueue):
         fault = None
         tokens = batch.tokens
         try:
-            tokens = self._run(works, tokens)
+            tokens = self._run_batch(works, tokens)
         except BaseException as error:
             if self._must_leave(error):     # that of a signal handler: the works go back into the order
                 raise
@@ -264,7 +265,6 @@ class ModelQueue(WorkQueue):
     def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
                     ) -> None:
         """Note how many callers there are, how long the batch took, and what it was, for those that follow."""
-        # Those who wait, and those whose works have ended.
         self._callers = len(self._arrived) + max(len(self._open), self._before)
         self._seconds, self._ended = seconds, time.perf_counter()
         self.counts.add(works, pieces, tokens, seconds)
@@ -276,14 +276,14 @@ class ModelQueue(WorkQueue):
             before, kept = self._measured, 1 - 1 / RATE_BATCHES
             self._measured = kept * before[0] + tokens, kept * before[1] + max(seconds, 1e-6)
 
-    def _run(self, entries: Sequence[RowsEntry], tokens: int) -> int:
+    def _run_batch(self, entries: Sequence[RowsEntry], tokens: int) -> int:
         """Compute the pieces that were taken of some works of one job, hand out the rows, and end the works that are
         done. Return the tokens of the batch. tokens: the sum of the costs."""
         begun = time.perf_counter()
         pieces = [(entry.work, entry.work.order[entry.given : entry.taken]) for entry in entries]
         shared = len(entries) > 1
         tokens, packed = entries[0].work.packed(pieces, tokens)
-        self._tell_served()     # who go on as soon as the job releases Python's lock
+        self._tell_served()     # their threads go on as soon as the job releases Python's lock
         # The stop of one work must not end the batch of others.
         rows = entries[0].work.job(packed, NEVER if shared else entries[0].stop)
         first, ended = 0, time.perf_counter()
@@ -307,7 +307,7 @@ class ModelQueue(WorkQueue):
     def _run_left(self, entry: RowsEntry) -> None:
         """Compute what a batch has taken of a work and has not given."""
         if entry.taken > entry.given:
-            self._run([entry], 0)
+            self._run_batch([entry], 0)
 
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""

@@ -358,7 +358,7 @@ class WorkQueue(ABC):
                 self._finish(entry, fault)
             return
         if len(entries) == 1 and entries[0] in self._stepping and not (entries[0].bells or entries[0].end_bells):
-            self._finish(entries[0], fault)     # whosesoever the error is, this thread alone gets it
+            self._finish(entries[0], fault)     # this thread alone gets the error, wherever it came from
             return
         first, failed = fault, False
         for entry in entries:
