@@ -51,6 +51,8 @@ class _DroppingPlan:
 
 
 class _ObservingDroppingPlan(_DroppingPlan):
+    """Such a plan that also gives hidden states and attention weights."""
+
     def __init__(self, plan: ObservingPlan, config: ModelConfig, words: np.ndarray):
         super().__init__(plan, config, words)
         self._observing = plan
