@@ -185,7 +185,7 @@ class _TokenVectors(_Encoding):
             self.results[part.places[number]] = self._features(part.tokens, number, row) if whole else row
 
     def _features(self, tokens: Tokens, number: int, row: np.ndarray) -> dict[str, np.ndarray]:
-        """Return a dictionary of a sequence, as sentence-transformers for output_value=None, without padding."""
+        """Return the arrays of one sequence by the names that sentence-transformers gives them, without padding."""
         ids, encoder = tokens.input_ids[number], self._encoder
         skip = 0 if tokens.skips is None else tokens.skips[number]
         [vector] = self._finish(encoder.after_pooling(encoder.pooled(row, np.array([0, len(row)]), skip)))
