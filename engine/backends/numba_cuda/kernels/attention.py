@@ -267,8 +267,9 @@ def _change(m_tiles: int, keys: int, capped: bool, biased: bool, relative: bool)
                        types.int32(length - query), types.int32(limit - key))
         if capped or biased:
             radius = types.int32(line.shape[1] // 2)
+            # Without biases there are no slopes, and the last argument is not used.
             cap_scores(scores, types.int32(query - key), rate, cap,
-                       address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head])
+                       address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head] if biased else rate)
 
     return change
 

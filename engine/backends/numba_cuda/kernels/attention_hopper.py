@@ -331,8 +331,9 @@ def _consumer(d: int, capped: bool, biased: bool) -> Any:
                lane: Any) -> None:
         if capped or biased:
             radius = types.int32(line.shape[1] // 2)
+            # Without biases there are no slopes, and the last argument is not used.
             change(scores, types.int32(query - key - lane % 4 * 2), rate, cap,
-                   address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head])
+                   address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head] if biased else rate)
         warp_query = types.int32(query - lane // 4)
         if key + KEYS > min(limit, warp_query + right + 1) or key < warp_query + 15 - left:
             mask_scores(scores, begins, counts, types.int32(key + lane % 4 * 2), query, limit, left, right)
