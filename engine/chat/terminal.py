@@ -165,6 +165,7 @@ class Talk:
         self.messages = [] if self._system is None else [{"role": "system", "content": self._system}]
 
     def _retry(self, _: str) -> None:
+        """Answer the last message again, with the next seed if tokens are sampled."""
         answered = bool(self.messages) and self.messages[-1]["role"] == "assistant"
         at = len(self.messages) - (2 if answered else 1)        # of the message to answer again
         if at < 0 or self.messages[at]["role"] in ("system", "assistant"):
@@ -188,6 +189,7 @@ class Talk:
         self._say(f"{len(self.messages)} messages are in {name}")
 
     def _load(self, name: str) -> None:
+        """Go on with the messages of a file that /save wrote."""
         path = _path(name, "/load")
         try:
             messages = parse_list(read_bytes(path, MAX_FILE))

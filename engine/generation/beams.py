@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import replace
-from itertools import repeat
+from itertools import compress, repeat
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -54,32 +54,21 @@ class BeamGroup(PathGroup):
                                                   strict=True):
             parents = paths[begin : begin + count]
             new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
-            full = parents[0].length + 1 >= work.limit
+            is_full = parents[0].length + 1 >= work.limit
             _, next_tokens, totals, _ = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
-            if best_go_on and not full and len(work.finished) < W and parents[0].text is None and not self.tells:
-                # Nothing ends in this step, as in most.
+            if best_go_on and not is_full and len(work.finished) < W and parents[0].text is None and not self.tells:
+                # Nothing ends in this step, which is usual.
                 live += _continued(paths, begin, parents, [*zip(*columns[:3], repeat(None), repeat(()))][:W], outcome)
                 continue
             candidates = [(row, token, total, _text_after(paths[row], token),
                            (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())
                           for row, token, total, log_p in zip(*columns, strict=True) if total > -np.inf]
-            ends = [full or token in work.ends_at or (text is not None and text.found is not None)
-                    for _, token, _, text, _ in candidates]
-            for candidate, end in zip(candidates[:W], ends, strict=False):
-                if end:
-                    _finish(work, paths, candidate, new)
-            beams = [each for each, end in zip(candidates, ends, strict=True) if not end][:W]
+            beams = _finish_some(work, paths, candidates, new, is_full)
             if beams and not _is_over(work, beams[0][2], new):
                 live += _continued(paths, begin, parents, beams, outcome)
-                continue
-            if not work.finished:  # every continuation is forbidden
-                work.finished = [*sorted((work.forbidden(path) for path in parents), key=_worst_last)]
-            results = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
-            for told, result in zip(work.logprobs, results, strict=False):
-                told[:] = result.logprobs or ()
-            outcome.done[work] = results
-            outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
+            else:
+                _end(work, parents, outcome)
         return live
 
     def _candidates(self, paths: list[Path], scores: Scores, first: NDArray[np.intp], counts: NDArray[np.intp]
@@ -180,6 +169,31 @@ def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[C
     return children
 
 
+def _finish_some(work: Generation, paths: list[Path], candidates: list[Candidate], new: int, is_full: bool
+                 ) -> list[Candidate]:
+    """Finish the candidates that end and are among the first W; return the first W that do not end.
+
+    new: the new tokens of each. is_full: whether each has the greatest length.
+    """
+    W = work.beams
+    ends = [is_full or token in work.ends_at or (text is not None and text.found is not None)
+            for _, token, _, text, _ in candidates]
+    for candidate in compress(candidates[:W], ends):
+        _finish(work, paths, candidate, new)
+    return [candidate for candidate, end in zip(candidates, ends, strict=True) if not end][:W]
+
+
+def _end(work: Generation, parents: list[Path], outcome: Outcome) -> None:
+    """Put the results of a request that is over, and their tokens, into the outcome."""
+    if not work.finished:  # every continuation is forbidden
+        work.finished = [*sorted((work.forbidden(path) for path in parents), key=_worst_last)]
+    results = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
+    for told, result in zip(work.logprobs, results, strict=False):
+        told[:] = result.logprobs or ()
+    outcome.done[work] = results
+    outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
+
+
 def _finish(work: Generation, paths: list[Path], candidate: Candidate, new: int) -> None:
     """Put a finished candidate, with this number of new tokens, among the best results, if it is one of them."""
     row, token, total, text, logprobs = candidate
@@ -196,6 +210,7 @@ def _finish(work: Generation, paths: list[Path], candidate: Candidate, new: int)
 
 
 def _worst_last(result: Generated) -> float:
+    """Return the key by which finished results are sorted, the best first."""
     return -result.score
 
 

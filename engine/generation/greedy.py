@@ -56,7 +56,7 @@ class SingleGroup(PathGroup):
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the hypotheses that go on after this step."""
         children, rows = self._children(paths)
-        tokens, log_p, own, dead = self._next(paths, children, rows, scores)
+        tokens, log_p, own, dead = self._next_tokens(paths, children, rows, scores)
         for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
             assert work.uniforms is not None
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
@@ -110,7 +110,7 @@ class SingleGroup(PathGroup):
             rows += [i] * len(samples)
         return children, np.array(rows, np.intp)
 
-    def _next(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores
+    def _next_tokens(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores
               ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return the next token of each child, its log probability under the model, and where all tokens are removed.
 

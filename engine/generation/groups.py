@@ -12,6 +12,7 @@ from collections.abc import Sequence as List
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress, islice
 from typing import Any, cast
 
 import numpy as np
@@ -143,10 +144,10 @@ class Generation(StepWork):
             self.echo = Echo(prompt.tolist(), request.text, first)
         self.scores_prompt = self.echo is not None and config.logprobs is not None and len(prompt) > 1
         if limit == len(prompt) and not self.scores_prompt:
-            self.known = self._nothing()
+            self.known = self._results_without_tokens()
         self.source = 0 if source is None else len(source)
         self.tokens_in = self.source + len(prompt)
-        self.cached = self._cached()
+        self.cached = self._most_cached()
 
     def apart(self) -> List[Generation]:
         """Return a work for each sample. Their prompts share what is read of them, and each reads its source itself."""
@@ -158,7 +159,7 @@ class Generation(StepWork):
             work.config, work.samples, work.first_sample = config, 1, self.first_sample + sample
             work.uniforms = None if self.uniforms is None else self.uniforms[sample : sample + 1]
             work.reserves = bool(self.request.heads)
-            work.cached = work._cached()
+            work.cached = work._most_cached()
             if config.logprobs is not None:
                 work.logprobs = [[]]
             works.append(work)
@@ -173,12 +174,12 @@ class Generation(StepWork):
         # All logits as those of given ids, beside which a step gives the log-sum-exp that `score` has.
         return (Want(ids=np.arange(vocab_size), likely=self.likely),)
 
-    def _nothing(self) -> list[Generated]:
+    def _results_without_tokens(self) -> list[Generated]:
         """Return the results of a request for no new tokens."""
         one = self._generated([], 0.0, "length", None)
         return [one if self.config.logprobs is None else replace(one, logprobs=())] * self.config.num_return_sequences
 
-    def _cached(self) -> int:
+    def _most_cached(self) -> int:
         """Return the most tokens that it may need room for."""
         most = self.limit - 1       # the model does not read the last token
         if not self.reserves:
@@ -201,6 +202,7 @@ class Generation(StepWork):
 
     @property
     def rows(self) -> int:
+        """The most hypotheses that the request has in one step."""
         return max(self.beams, self.samples)
 
     @property
@@ -256,7 +258,7 @@ class Generation(StepWork):
         """Go on behind the log probabilities of the prompt: return a hypothesis with all of the prompt, if any."""
         if self.limit == self.first:
             outcome.left.append(path)
-            outcome.done[self] = self._nothing()
+            outcome.done[self] = self._results_without_tokens()
             return []
         path.append(int(self.prompt[-1]))
         path.wants = self.wants
@@ -381,22 +383,23 @@ class PathGroup(Group):
 
     def _without_prompts(self, paths: list[Path], rows: List[Row], scores: Scores, outcome: Outcome
                          ) -> tuple[list[Path], Scores, list[Path]]:
-        """Keep the log probabilities of prompts, and return all other hypotheses, and their scores.
+        """Note the log probabilities of the tokens of prompts that this step has read.
 
-        The last results are hypotheses whose prompts have all log probabilities, and which the next step chooses for.
+        Returns the other hypotheses, their scores, and the hypotheses that begin after a prompt that is read to its
+        end, for which the next step chooses.
         """
-        reads, begun, begin = [*map(_reads_prompt, paths)], cast(list[Path], []), 0
-        of_prompts = scores.of(rows, reads)
+        begun: list[Path] = []
+        reads_prompt = [*map(_reads_prompt, paths)]
+        of_prompts = scores.of(rows, reads_prompt)
         log_p = of_prompts.chosen.given - of_prompts.chosen.log_sum_exp.astype(np.float64)
-        lines = [*zip(log_p.tolist(), self.likely_tokens(of_prompts), strict=True)]
-        for path, row, reads_prompt in zip(paths, rows, reads, strict=True):
-            if reads_prompt:
-                work, begin, own = cast(Generation, path.work), begin + row.scored, lines[begin : begin + row.scored]
-                work.note_prompt(path, own)
-                if not path.unread:
-                    begun += work.after_prompt(path, outcome)
-        others = [not each for each in reads]
-        return [path for path, stays in zip(paths, others, strict=True) if stays], scores.of(rows, others), begun
+        lines = iter([*zip(log_p.tolist(), self.likely_tokens(of_prompts), strict=True)])   # one for each scored token
+        for path, row in compress(zip(paths, rows, strict=True), reads_prompt):
+            work = cast(Generation, path.work)
+            work.note_prompt(path, [*islice(lines, row.scored)])
+            if not path.unread:
+                begun += work.after_prompt(path, outcome)
+        chooses = [not reads for reads in reads_prompt]
+        return [*compress(paths, chooses)], scores.of(rows, chooses), begun
 
     @abstractmethod
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:

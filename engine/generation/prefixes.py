@@ -90,7 +90,7 @@ class Prefixes:
         """Let a sequence have what others have read; return who reads next: it, or another one that it waits for."""
         found: tuple[int, int] | None = None
         reads = sequence
-        path = _path(self._places.get(sequence.work, {}).get(sequence))
+        path = _runs_to(self._places.get(sequence.work, {}).get(sequence))
         for i, run in enumerate(path):
             if run.length <= sequence.read:
                 continue
@@ -117,7 +117,7 @@ class Prefixes:
     def ahead(self, sequence: Sequence) -> int:
         """Return how many ids of a sequence are there or are read by others, from the first one on."""
         length = 0
-        for run in _path(self._places.get(sequence.work, {}).get(sequence)):
+        for run in _runs_to(self._places.get(sequence.work, {}).get(sequence)):
             if run.hypothesis is None and (run.reader is None or run.reader is sequence):
                 break
             length = run.length
@@ -132,7 +132,7 @@ class Prefixes:
         while run is not None:
             run = run.children.get(data[length * ITEM : (length + BLOCK) * ITEM])
             if run is not None:
-                same = _common(run.ids, data[length * ITEM :])
+                same = _count_common(run.ids, data[length * ITEM :])
                 length += same
                 if same < run.count:
                     break
@@ -151,20 +151,20 @@ class Prefixes:
         place = places.pop(sequence)
         if not places:
             del self._places[sequence.work]
-        for each in _path(place):
+        for each in _runs_to(place):
             if each.reader is sequence:
                 each.reader = None
         last = run = self._add_user(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
         self._drop_user(place)
         known = place.length if place else 0
-        for each in _path(last):
+        for each in _runs_to(last):
             # Another sequence has read the same tokens into other cells, or reads them: only one of both is kept.
             if each.length > known and (each.hypothesis is not None or each.reader is not None):
                 run = each.parent
                 break
         if forks and run is not None:
             self._shared.setdefault(sequence.work, []).append(run)
-            for each in _path(run):
+            for each in _runs_to(run):
                 each.users += 1
         while run is not None and run.parent is not None:
             self._join(run)
@@ -232,9 +232,9 @@ class Prefixes:
             if child is None:
                 child = run.children[first] = _Run(ids[at:], run, end)
             elif not ids.startswith(child.ids, at):
-                child = self._split(child, _common(child.ids, ids[at:]))
+                child = self._split(child, _count_common(child.ids, ids[at:]))
             run = child
-        for each in _path(run):
+        for each in _runs_to(run):
             if not each.users and each in self._idle:
                 del self._idle[each]
                 self.kept -= each.count
@@ -247,7 +247,7 @@ class Prefixes:
         soon: what is kept is the next to go, and is kept whatever the bound between calls is.
         """
         idle: dict[_Run, None] = {}
-        for each in _path(run)[::-1]:
+        for each in _runs_to(run)[::-1]:
             each.users -= 1
             if not each.users and each.hypothesis is None:
                 self._remove(each)
@@ -264,9 +264,9 @@ class Prefixes:
         begin = run.length - run.count
         upper = _Run(run.ids[: at * ITEM], run.parent, begin + at, run.reader, users=run.users)
         assert run.parent is not None
-        run.parent.children[_first(upper.ids)] = upper
+        run.parent.children[_first_block(upper.ids)] = upper
         run.ids, run.parent = run.ids[at * ITEM :], upper
-        upper.children[_first(run.ids)] = run
+        upper.children[_first_block(run.ids)] = run
         if run.hypothesis is not None:
             upper.hypothesis = self._held(run.hypothesis, upper.length)
         if run in self._idle:
@@ -278,7 +278,7 @@ class Prefixes:
         parent = run.parent
         if parent is None or parent.parent is None or parent.users > run.users or len(parent.children) > 1:
             return
-        parent.parent.children[_first(parent.ids)] = run
+        parent.parent.children[_first_block(parent.ids)] = run
         run.ids, run.parent = parent.ids + run.ids, parent.parent
         if parent.hypothesis is not None:
             self._stepper.release([parent.hypothesis])
@@ -287,7 +287,7 @@ class Prefixes:
     def _remove(self, run: _Run) -> None:
         parent = run.parent
         assert parent is not None
-        del parent.children[_first(run.ids)]
+        del parent.children[_first_block(run.ids)]
         if parent.parent is None and not parent.children:
             del self._roots[parent.key]
 
@@ -297,7 +297,7 @@ def cells_of(tokens: int) -> int:
     return -(-tokens // BLOCK)
 
 
-def _path(run: _Run | None) -> list[_Run]:
+def _runs_to(run: _Run | None) -> list[_Run]:
     """Return the runs from below the root to this one."""
     runs = []
     while run is not None and run.parent is not None:
@@ -306,11 +306,11 @@ def _path(run: _Run | None) -> list[_Run]:
     return runs[::-1]
 
 
-def _first(ids: bytes) -> bytes:
+def _first_block(ids: bytes) -> bytes:
     return ids[: BLOCK * ITEM]
 
 
-def _common(first: bytes, second: bytes) -> int:
+def _count_common(first: bytes, second: bytes) -> int:
     """Return how many first ids two runs share, in whole blocks."""
     n = min(len(first), len(second)) // ITEM
     differs = np.frombuffer(first, np.int64, n) != np.frombuffer(second, np.int64, n)

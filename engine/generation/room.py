@@ -51,15 +51,16 @@ class CacheRoom:
         """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0, too few are."""
         assert self.cells is not None
         left = self.cells - cells_of(self._stepper.held)
-        several: dict[StepWork, int] = {}
-        for one in entered:
-            if one.work.reserves:
-                several[one.work] = max(one.read, several.get(one.work, 0))
-            elif one.goal > one.read:
-                left -= cells_of(one.goal) - cells_of(max(one.read, self._prefixes.ahead(one)))
-            elif one.read % BLOCK == 0:
+        most_read: dict[StepWork, int] = {}     # of the requests to which all that they may need is promised
+        for sequence in entered:
+            work, read = sequence.work, sequence.read
+            if work.reserves:
+                most_read[work] = max(read, most_read.get(work, 0))
+            elif sequence.goal > read:      # cells are promised up to its goal
+                left -= cells_of(sequence.goal) - cells_of(max(read, self._prefixes.ahead(sequence)))
+            elif read % BLOCK == 0:         # its cells are full, so that its next token needs a new one
                 left -= 1
-        return left - sum(max(0, cells_of(work.cached) - cells_of(read)) for work, read in several.items())
+        return left - sum(max(0, cells_of(work.cached) - cells_of(read)) for work, read in most_read.items())
 
     def enter(self, sequence: Sequence, entered: Iterable[Sequence]) -> bool:
         """Let a sequence enter if there is room for it."""

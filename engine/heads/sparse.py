@@ -154,6 +154,7 @@ def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Work:
 
 
 def _compute_sparse(runner: HeadRunner, packed: Packed, stop: Stop) -> list[Nonzeros]:
+    """Return the numbers that are not zero of the sparse vector of each sequence of a batch."""
     config, scatter = runner.config, runner.config.steps[-1]
     tokens, batch, _ = packed
     vectors = runner.encoder.vectors(batch, stop)

@@ -37,7 +37,7 @@ def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[st
     """
     question, context = given
     if context is None:
-        question, context = _asked(question)
+        question, context = _questions_and_contexts(question)
     questions, one_question = read_texts(question, "question")
     contexts, one_context = read_texts(context, "context")
     if one_question:
@@ -50,7 +50,7 @@ def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[st
     return list(zip(questions, contexts, strict=True)), one_question and one_context
 
 
-def _asked(given: Any) -> tuple[Any, Any]:
+def _questions_and_contexts(given: Any) -> tuple[Any, Any]:
     """Return the questions and the contexts of one dictionary, or of a list of them; raises `InputError`."""
     rows = [given] if isinstance(given, Mapping) else given if isinstance(given, (list, tuple)) else []
     if not rows or not all(isinstance(row, Mapping) and {"question", "context"} <= row.keys() for row in rows):
@@ -90,6 +90,7 @@ class Answers(WindowedTexts):
 
 
 def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: AnswerOptions) -> Workload:
+    """Return the work for pairs of questions and contexts."""
     runner = model.runner_of("answer")
     if options.coverage is None:
         return Answers(runner, pairs, options, *[_first] if options.top_k == 1 else [])

@@ -30,15 +30,15 @@ class GeneratingModel(Protocol):
 
     @property
     def prepared(self) -> PreparedModel:
-        """See `Loaded.prepared`."""
+        """The model with its queue and its tokenizers, ready to compute."""
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """See `Loaded.calibrations`."""
+        """What is known from labelled texts about the scores of each method."""
 
     @property
     def language_ids(self) -> dict[str, int]:
-        """See `Generator.language_ids`."""
+        """The ids of the tokens of languages, by their codes; empty for a model without them."""
 
 
 @dataclass(frozen=True, kw_only=True)

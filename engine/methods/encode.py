@@ -120,7 +120,7 @@ class _Encoding(Workload):
             return Slice(places, _tokens_of_ids(encoder, some, places.start))
         return Slice(places, encoder.unread(some, self._prompt, stop))
 
-    def _finished(self, vectors: np.ndarray) -> np.ndarray:
+    def _finish(self, vectors: np.ndarray) -> np.ndarray:
         return self._encoder.finished(vectors, self._width, self._options.normalize_embeddings)
 
 
@@ -161,7 +161,7 @@ class _Vectors(_Encoding):
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep what becomes of the vectors of sequences, [B, width]."""
-        self.results[[part.places[number] for number in numbers]] = self._finished(np.asarray(rows))
+        self.results[[part.places[number] for number in numbers]] = self._finish(np.asarray(rows))
 
     def result(self) -> Any:
         """Return the vectors as the options say."""
@@ -188,7 +188,7 @@ class _TokenVectors(_Encoding):
         """Return a dictionary of a sequence, as sentence-transformers for output_value=None, without padding."""
         ids, encoder = tokens.input_ids[number], self._encoder
         skip = 0 if tokens.skips is None else tokens.skips[number]
-        [vector] = self._finished(encoder.after_pooling(encoder.pooled(row, np.array([0, len(row)]), skip)))
+        [vector] = self._finish(encoder.after_pooling(encoder.pooled(row, np.array([0, len(row)]), skip)))
         if not isinstance(encoder, TextEncoder):
             return {"token_embeddings": row, "sentence_embedding": vector}
         types = {"token_type_ids": tokens.token_type_ids[number]} if encoder.uses_token_types else {}

@@ -119,6 +119,7 @@ def _stays(ids: np.ndarray, late: LateConfig, task: str | None) -> np.ndarray:
 
 
 def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeTokensOptions) -> Workload:
+    """Return the work for texts with their prompts: of late interaction, or of a head for tokens."""
     encoder, prompt = model.text_encoder, options.prompt
     if prompt is None and options.prompt_name is None and options.task is not None:
         prompt = role_prompt(encoder.text, ROLE_PROMPTS[options.task])

@@ -38,6 +38,7 @@ def _prepare(model: GeneratingModel, inputs: Any, options: GenerateOptions, stop
 
 def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, config: GenerationConfig, stop: Stop,
               places: Sequence[str] | None) -> PreparedWorks:
+    """Return the works of inputs with a checked configuration, and what makes a result of each."""
     asked = _heads(model, options.output_attentions)
     heads, samples, works = tuple(dict.fromkeys(asked.values())), config.num_return_sequences, []
     for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places, heads=heads,

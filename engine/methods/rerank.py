@@ -73,7 +73,7 @@ class PromptLogits:
         asked: list[_Asked] = []
         try:
             self.ask(range(len(tokens.input_ids)), tokens.input_ids, call.stop, asked)
-            for number, logit in _answered(asked):
+            for number, logit in _logits_of_prompts(asked):
                 yield [number], [logit]
         finally:
             _cancel(asked)
@@ -109,7 +109,7 @@ class _PromptsOfCalls:
             for (work, numbers), of_call in zip(pieces, asked, strict=True):
                 logits, prompts = work.data
                 logits.ask(numbers, prompts, stop, of_call)
-            found = [dict(_answered(of_call)) for of_call in asked]
+            found = [dict(_logits_of_prompts(of_call)) for of_call in asked]
         finally:
             for of_call in asked:
                 _cancel(of_call)
@@ -117,7 +117,7 @@ class _PromptsOfCalls:
                          for number in numbers], np.float32)
 
 
-def _answered(asked: Sequence[_Asked]) -> Iterator[tuple[int, np.float32]]:
+def _logits_of_prompts(asked: Sequence[_Asked]) -> Iterator[tuple[int, np.float32]]:
     """Yield the number and the logit of each prompt that was asked."""
     for members, work, ticket in asked:
         for token in ticket:        # its id is the number of a prompt of the work that has its logits now

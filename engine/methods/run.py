@@ -122,6 +122,7 @@ def _parts(inputs: Iterator[Any], rows: int, takes_images: bool, alone: bool) ->
 
 def _stream(encode: Callable[..., Any], parts: Iterator[Any], show: bool | None,
             options: dict[str, Any]) -> Iterator[Any]:
+    """Yield the vectors of each part, while progress is shown; texts that are cut are warned of once."""
     with growing_progress(show, "Sentences", " sentences") as (advance, expect):
         for part in parts:
             expect(len(part))

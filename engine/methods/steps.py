@@ -64,6 +64,7 @@ class Tokenized:
         return self.workload.result()
 
     def _result_in_steps(self, rows: Sequence[Any], stop: Stop) -> Generator[None, None, Any]:
+        """Finish the rows of one slice after the other, and yield between them; return the result of the workload."""
         first = 0
         for part in self._parts:
             if first:

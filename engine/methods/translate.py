@@ -120,6 +120,7 @@ def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, pl
 
 def _prepare(model: GeneratingModel, texts: Any, options: TranslateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
+    """Return the works of texts to translate: what `generate` does with other inputs and settings."""
     inputs, settings = sources_of(model, texts, options, places)
     if (told := settings.get("logprobs")) is not None and told is not False:
         raise InputError("translate returns texts, without log probabilities; leave logprobs out, or call generate")

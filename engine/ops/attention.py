@@ -94,6 +94,7 @@ def _band(B: int, causal: bool, window: Any, q_offset: Any) -> tuple[np.ndarray,
 
 
 def _check_window(window: Any) -> tuple[int | None, int | None]:
+    """Return the caller's (left, right), None for a side without a limit; raises `InputError`."""
     if window is None:
         return None, None
     if not isinstance(window, (tuple, list)) or len(window) != 2:

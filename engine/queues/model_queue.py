@@ -203,6 +203,7 @@ class ModelQueue(WorkQueue):
             return False
         room = self._room()
         new, self._new = self._new, []
+        # Without works of before, and with room for all new ones, no order is needed.
         batch = None if len(self.order) else NextBatch.of_all(new, room)
         if batch is None:
             for entry in new:

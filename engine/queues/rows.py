@@ -45,7 +45,7 @@ class RowsEntry(Entry):
         super().__init__(number, priority, owner, stop)
         self.work = work
         self.job: Hashable = work.job if mixes else number
-        """What its batches are told by: works with equal jobs share them."""
+        """Works with equal jobs may be computed in one batch."""
         self.most = work.most
         """The most pieces of a batch."""
         self.parts: list[GivenRows] = []

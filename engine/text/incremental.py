@@ -53,11 +53,11 @@ class IncrementalText:
         if token is None:
             return ""
         before, self._begun = "" if self._begun else self._space_before(token), True
-        return before + self._decoded([(token, True)], ends=False)
+        return before + self._apply_decoders([(token, True)], ends=False)
 
     def end(self) -> str:
         """Return the text that waited for another id; no id may come after this."""
-        return self._decoded([], ends=True)
+        return self._apply_decoders([], ends=True)
 
     @property
     def waits(self) -> bool:
@@ -94,7 +94,7 @@ class IncrementalText:
             return bytes(BYTES[character] for character in token)
         return both.removeprefix(first.end()).encode()
 
-    def _decoded(self, parts: list[TextPart], ends: bool) -> str:
+    def _apply_decoders(self, parts: list[TextPart], ends: bool) -> str:
         """Return the text that all decoders make of parts, one decoder after the other. ends: no more parts come."""
         for step in self._steps:
             parts = [piece for text, whole in parts for piece in step.add(text, whole)]

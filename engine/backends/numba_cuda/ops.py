@@ -21,7 +21,7 @@ from ..ops_interface import AttentionCall
 from .device import Device, upload
 from .kernels import attention, float32, operations
 from .kernels.strided_attention import per_lane, strided_attention_kernel
-from .products import BFloat16Products, ScoreRule, tensor_products
+from .products import BFloat16Products, HopperProducts, ScoreRule
 from .score_function import score_function
 from .shared_array import STORED, SharedArray
 from .weights import DeviceAffine
@@ -33,6 +33,8 @@ _activation, _widen, _round, _sum = (cache(operations.activation_kernel), cache(
                                      cache(operations.round_kernel), cache(operations.sum_kernel))
 _attention = lru_cache(128)(strided_attention_kernel)       # those of score functions are many
 
+LAID_OUT_ROWS = 1024
+"""From this number of rows on, weights are laid out for `wgmma`, which takes as long as reading and writing them."""
 LARGEST_GRID = 2**31 - 1
 """Blocks of a grid along its first axis."""
 
@@ -53,14 +55,14 @@ class CudaOps:
         self._integers = lru_cache(64)(self._uploaded_integers)
 
     @cached_property
-    def _tensor_cores(self) -> BFloat16Products:
-        """The kernels of attention in bfloat16."""
-        return tensor_products(self.device)
+    def _products(self) -> BFloat16Products:
+        """The kernels in bfloat16 with `mma.sync`, which read weights as they are."""
+        return BFloat16Products(self.device)
 
     @cached_property
-    def _maps(self) -> BFloat16Products:
-        """The kernels of linear maps in bfloat16 that read weights as they are: those with `mma.sync`."""
-        return BFloat16Products(self.device)
+    def _hopper(self) -> HopperProducts | None:
+        """The kernels in bfloat16 with `wgmma`, or None where they do not run."""
+        return HopperProducts(self.device, lasting=False) if self.device.capability == (9, 0) else None
 
     def _uploaded_integers(self, *integers: int) -> Any:
         return upload(self.device, np.array(integers, np.int32))
@@ -103,8 +105,9 @@ class CudaOps:
             q, k, v = (at.operand(x, d) for x in arrays)
             out = self.device.allocate((B * H * T, d), np.uint16)
             limits = self._integers(*call.lengths.tolist()).reshape(B, 1)
-            self._tensor_cores.separate_attention(q, k, v, out, self._integers(H, G, T, S), limits, T,
-                                                  ScoreRule(call.scale, (left, right), call.softcap))
+            products = self._hopper or self._products
+            products.separate_attention(q, k, v, out, self._integers(H, G, T, S), limits, T,
+                                        ScoreRule(call.scale, (left, right), call.softcap))
             return at.rounded(out, (B, H, T, d))
 
     def linear(self, x: Any, weight: Any, bias: Any, activation: str | None, residual: Any) -> Any:
@@ -130,9 +133,12 @@ class CudaOps:
         """Compute `linear` on tensor cores, for arrays in bfloat16 on the GPU and sizes that are multiples of 8."""
         (M, K), N = x.shape, len(weight)
         with self._call(x) as at:
-            map_ = DeviceAffine(at.operand(weight, K), at.zeros((N,)) if bias is None else at.view(bias))
+            operand, products = at.operand(weight, K), self._products
+            if self._hopper and M >= LAID_OUT_ROWS:
+                operand, products = self._hopper.lay_out(operand), self._hopper
+            affine = DeviceAffine(operand, at.zeros((N,)) if bias is None else at.view(bias))
             out = self.device.allocate((M, N), np.uint16 if residual is None else np.float32)
-            self._maps.linear(at.operand(x, K), map_, out, activation)
+            products.linear(at.operand(x, K), affine, out, activation)
             if residual is not None:
                 sums, out = out.reshape(M * N), self.device.allocate((M * N,), np.uint16)
                 self._launch(_sum(), operations.number_grid(M * N), sums, at.operand(residual, N).reshape(M * N), out)

@@ -24,7 +24,7 @@ from .weights import DeviceAffine, DeviceBias, DeviceRelative
 # Each kernel object is created once, so that a device compiles it once for all plans.
 _bfloat16_linear, _bfloat16_attention = cache(linear.linear_kernel), cache(attention.attention_kernel)
 _hopper_linear, _hopper_attention = cache(linear_hopper.linear_kernel), cache(attention_hopper.attention_kernel)
-_few_linear = cache(linear_few.linear_kernel)
+_lay_out, _few_linear = cache(linear_hopper.lay_out_kernel), cache(linear_few.linear_kernel)
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
 
 
@@ -189,9 +189,10 @@ class HopperProducts(BFloat16Products):
 
     laid_out = True
 
-    def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None):
+    def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None, lasting: bool = True):
+        """tile: as `BFloat16Products`. lasting: whether the device keeps the tensor maps of all operands."""
         super().__init__(device)
-        self._hopper_tile = tile
+        self._hopper_tile, self._lasting = tile, lasting
         self._maps: OrderedDict[tuple[int, ...], Any] = OrderedDict()
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
@@ -204,8 +205,8 @@ class HopperProducts(BFloat16Products):
             self._few(x, weights, out, activation, residual, gate)
             return
         tile = self._hopper_tile or hopper_tile(N, M, processors, activation)
-        x_map = self._device.tensor_map(x, tile.rows)       # TMA copies this many rows at a time
-        w_map = self._device.tensor_map(weights.weight, tile.columns)
+        x_map = self._map(x, tile.rows)     # TMA copies this many rows at a time
+        w_map = self._map(weights.weight, tile.columns)
         addend = self._dummy if residual is None else residual
         kernel = _hopper_linear(activation or "identity", residual is not None, tile, gate=gate,
                                 wide=residual is None and out.dtype == np.float32)
@@ -221,7 +222,7 @@ class HopperProducts(BFloat16Products):
         if d not in attention_hopper.WIDTHS or scores.kind == RELATIVE:
             super().attention(qkv, out, heads, scores, cu_seqlens, tiles, tile_rows)
             return
-        qkv_map = self._device.tensor_map(qkv, attention_hopper.KEYS)
+        qkv_map = self._map(qkv, attention_hopper.KEYS)
         grid = (min(self._device.multiprocessors, len(tiles) * heads),)
         key_heads = np.int32((qkv.shape[1] // d - heads) // 2)
         capped, biased = scores.softcap > 0, scores.bias is not None
@@ -237,14 +238,24 @@ class HopperProducts(BFloat16Products):
         rows = self.tile_rows(T, d, scores.kind)
         kernel = _hopper_attention(d, rows, capped=scores.softcap > 0, apart=True)
         grid = (min(self._device.multiprocessors, len(out) // T * -(-T // rows)),)
-        self._device.launch(kernel, grid, *map(self._recent_map, (q, k, v)), out, sizes, limits, np.int32(1),
+        maps = [self._map(matrix, attention_hopper.KEYS) for matrix in (q, k, v)]
+        self._device.launch(kernel, grid, *maps, out, sizes, limits, np.int32(1),
                             *scores.arguments(*self._dummies)[:7])
 
-    def _recent_map(self, matrix: Any) -> Any:
-        """Return the tensor map of an array that others may free; the maps of the latest ones are kept."""
-        key = self._device.pointer(matrix), *matrix.shape
+    def lay_out(self, weight: Any) -> Any:
+        """Return a copy of operands [M,K] on the device in the layout of `convert`."""
+        M, K = -(-len(weight) // 16) * 16, weight.shape[1]
+        laid = self._device.allocate((M, K), np.uint16)
+        self._device.launch(_lay_out(), linear_hopper.lay_out_grid(M, K), weight, laid)
+        return laid
+
+    def _map(self, matrix: Any, rows: int) -> Any:
+        """Return the tensor map of a matrix; of those that do not last, the latest ones are kept."""
+        if self._lasting:
+            return self._device.tensor_map(matrix, rows)
+        key = self._device.pointer(matrix), *matrix.shape, rows
         if key not in self._maps:
-            self._maps[key] = self._device.tensor_map(matrix, attention_hopper.KEYS, lasting=False)
+            self._maps[key] = self._device.tensor_map(matrix, rows, lasting=False)
             if len(self._maps) > RECENT_MAPS:
                 self._maps.popitem(last=False)
         self._maps.move_to_end(key)
@@ -309,11 +320,6 @@ def choose_products(device: Device, program: Program, precision: str) -> Product
     if precision == "float32":
         return Float32Products(device)
     _check_widths(program)
-    return tensor_products(device)
-
-
-def tensor_products(device: Device) -> BFloat16Products:
-    """Return the fastest kernels in bfloat16."""
     return (HopperProducts if device.capability == (9, 0) else BFloat16Products)(device)
 
 

@@ -46,7 +46,7 @@ VARIANTS = {
     "linear_few": lambda k: [k.linear_kernel("gelu"), k.linear_kernel(residual=True),
                              k.linear_kernel("gelu_tanh", tokens=16, gate=True),
                              k.linear_kernel("silu", tokens=16, wide=True)],
-    "linear_hopper": lambda k: [k.linear_kernel("gelu"), k.linear_kernel(residual=True),
+    "linear_hopper": lambda k: [k.lay_out_kernel(), k.linear_kernel("gelu"), k.linear_kernel(residual=True),
                                 k.linear_kernel("gelu", tile=k.ALTERNATE),
                                 k.linear_kernel(residual=True, tile=k.SMALL), k.linear_kernel(wide=True),
                                 *(k.linear_kernel("gelu", tile=tile, gate=True)

@@ -146,6 +146,14 @@ def test_lay_out_permutes_whole_sixteens(rows):
     assert sorted(laid[:, 0]) == [0] * (rows % 16) + list(range(1, rows + 1))
 
 
+@pytest.mark.parametrize("rows", [16, 24])
+def test_lay_out_on_the_device(rows):
+    w = Problem(1, rows, 1032).w
+    out = np.full((rows + rows % 16, 1032), 0xFFFF, np.uint16)
+    cuda_emulator.launch(linear_hopper.lay_out_kernel(), linear_hopper.lay_out_grid(*out.shape), w, out)
+    np.testing.assert_array_equal(out, linear_hopper.lay_out(w))
+
+
 def test_gelu_keeps_its_bounds():
     x = np.linspace(-12, 12, 100001, dtype=np.float32)
     (got,) = ACTIVATIONS["gelu"](x)

@@ -130,11 +130,14 @@ def test_attention_on_tensor_cores(name, emulated, launched):
     close(found.numpy(), ops.attention(*map(rounded_on_host, arrays), backend="reference", **options), 1e-2)
 
 
-@pytest.mark.parametrize("rows", [9, 130])
-def test_linear_on_tensor_cores(rows, emulated, launched):
+@pytest.mark.parametrize(("rows", "capability", "kernels"), [
+    (9, (9, 0), ["linear few 16 silu"]), (130, (9, 0), ["linear 128x128 silu"]),
+    (1024, (9, 0), ["lay out", "linear wgmma 128x256 silu"])])
+def test_linear_on_tensor_cores(rows, capability, kernels, emulated, launched):
+    emulated.capability = capability
     a, w, b = normal(rows, 40), normal(24, 40), normal(24)
     found = ops.linear(*map(rounded_on_gpu, (a, w, b)), activation="silu", backend="cuda")
-    assert launched == ["widen", "linear few 16 silu" if rows == 9 else "linear 128x128 silu"]      # widen: the bias
+    assert [name for name in launched if name != "widen"] == kernels      # widen: the bias
     close(found.numpy(), ops.linear(*map(rounded_on_host, (a, w, b)), activation="silu", backend="reference"), 5e-3)
 
 

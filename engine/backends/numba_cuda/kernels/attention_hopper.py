@@ -104,55 +104,7 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
-    panels, consumers, slots = d // 64, rows // 64, 3 * STAGES[d]
-    shared = slots * panels * PANEL
-    make_barriers = ring_barriers(slots=slots, consumers=consumers, others=0)
-    item, span, produce, store = _item(apart, rows), _span(rows), _producer(d, rows, apart), _store(d)
-    consume = _consumer(d, capped, biased)
-    # Registers of a thread: 40 + 2 * 232 for three warpgroups are the 3 * 168 that the launch gives them.
-    shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
-    sums_shape = (1, d // 8, 4)     # of a lane: two rows of its warp's 16, two columns of each 8 (ptx/softmax.py)
-
-    @device_function
-    def attend(q_map: Any, k_map: Any, v_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, items: Any,
-               scale: Any, left: Any, right: Any, rate: Any, cap: Any, line: Any, slopes: Any) -> None:
-        thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
-        heads = types.int32(out.shape[1] // d)
-        bars = types.uint32(shared_base() + shared)
-        make_barriers(thread, bars)
-        number = types.int32(cuda.blockIdx.x)
-        if thread < 128:
-            if consumers > 1:       # one consumer has registers enough
-                shrink()
-            if thread == 0:
-                fence_tensor_map(address(q_map))
-                if apart:
-                    fence_tensor_map(address(k_map))
-                    fence_tensor_map(address(v_map))
-                produce(q_map, k_map, v_map, cu_seqlens, tiles, number, items, heads, key_heads, left, right, bars)
-        else:
-            if consumers > 1:
-                grow()
-            own_row = types.uint32((thread // 128 - 1) * 64)
-            own_query = types.int32(own_row + thread % 128 // 32 * 16 + lane // 4)
-            sums = cuda.local.array(sums_shape, types.float32)
-            totals = cuda.local.array((1, 2), types.float32)
-            turn, made = types.uint32(0), types.uint32(0)
-            begin, _, top, length, keys, head = item(number, items, cu_seqlens, tiles, heads)
-            while number < items:
-                number = types.int32(number + cuda.gridDim.x)
-                then_begin, _, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles,
-                                                                                  heads)
-                if length > 0:
-                    first, steps = span(top, keys, left, right)
-                    consume(sums, totals, own_row, first, steps, keys, types.int32(top + own_query), left, right, rate,
-                            cap, line, slopes, head, scale * types.float32(LOG2_E), turn, made, bars, thread, lane)
-                    query, pitch = types.int32(top + own_query), types.int64(heads * d * 2)
-                    target = address(out) + (types.int64(begin + query) * heads + head) * (2 * d) + lane % 4 * 16
-                    store(sums, totals, target, target + 8 * pitch, length - query, lane % 2, lane % 4 // 2)
-                    turn = types.uint32(turn + steps)
-                    made = types.uint32(made + 1)
-                begin, top, length, keys, head = then_begin, then_top, then_length, then_keys, then_head
+    consumers, attend = rows // 64, _attend(d, rows, capped, biased, apart)
 
     def packed(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any, left: Any, right: Any,
                rate: Any, cap: Any, line: Any, slopes: Any) -> None:
@@ -169,8 +121,79 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
                   separate if apart else packed, threads=128 * (1 + consumers),
                   signature=(*[types.uint8[::1]] * (3 if apart else 1), u16[:, ::1], i32[::1], i32[:, ::1], i32, f32,
                              i32, i32, f32, f32, f32[:, ::1], f32[::1]),
-                  shared=shared + 16 * slots, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
-                  instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})    # in the loop, and outside for one step
+                  shared=_slots(d) * (d // 64 * PANEL + 16), arch=(9, 0, "a"),
+                  registers=168 if consumers > 1 else 255,
+                  instructions={"HGMMA": 2 * (d // 16 + KEYS // 16)})       # in the loop, and outside for one step
+
+
+def _slots(d: int) -> int:
+    """Return the number of slots of all rings."""
+    return 3 * STAGES[d]
+
+
+def _attend(d: int, rows: int, capped: bool, biased: bool, apart: bool) -> Any:
+    """Make a device function that gives the warpgroups of a block their parts: a producer, and consumers."""
+    slots, consumers = _slots(d), rows // 64
+    make_barriers = ring_barriers(slots=slots, consumers=consumers, others=0)
+    produce, consume_items = _producer(d, rows, apart), _item_loop(d, rows, capped, biased, apart)
+    # Registers of a thread: 40 + 2 * 232 for three warpgroups are the 3 * 168 that the launch gives them.
+    shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
+
+    @device_function
+    def attend(q_map: Any, k_map: Any, v_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, items: Any,
+               scale: Any, left: Any, right: Any, rate: Any, cap: Any, line: Any, slopes: Any) -> None:
+        thread = types.uint32(cuda.threadIdx.x)
+        heads, number = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.x)
+        bars = types.uint32(shared_base() + slots * (d // 64 * PANEL))
+        make_barriers(thread, bars)
+        if thread < 128:
+            if consumers > 1:       # one consumer has registers enough
+                shrink()
+            if thread == 0:
+                fence_tensor_map(address(q_map))
+                if apart:
+                    fence_tensor_map(address(k_map))
+                    fence_tensor_map(address(v_map))
+                produce(q_map, k_map, v_map, cu_seqlens, tiles, number, items, heads, key_heads, left, right, bars)
+        else:
+            if consumers > 1:
+                grow()
+            consume_items(out, cu_seqlens, tiles, number, items, heads, scale, left, right, rate, cap, line, slopes,
+                          bars, thread)
+
+    return attend
+
+
+def _item_loop(d: int, rows: int, capped: bool, biased: bool, apart: bool) -> Any:
+    """Make a device function for a consumer that computes and stores its queries of a block's items."""
+    item, span, store = _item(apart, rows), _span(rows), _store(d)
+    consume = _consumer(d, capped, biased)
+    sums_shape = (1, d // 8, 4)     # of a lane: two rows of its warp's 16, two columns of each 8 (ptx/softmax.py)
+
+    @device_function
+    def consume_items(out: Any, cu_seqlens: Any, tiles: Any, number: Any, items: Any, heads: Any, scale: Any, left: Any,
+                      right: Any, rate: Any, cap: Any, line: Any, slopes: Any, bars: Any, thread: Any) -> None:
+        lane, own_row = types.uint32(thread % 32), types.uint32((thread // 128 - 1) * 64)
+        own_query = types.int32(own_row + thread % 128 // 32 * 16 + lane // 4)
+        sums = cuda.local.array(sums_shape, types.float32)
+        totals = cuda.local.array((1, 2), types.float32)
+        turn, made = types.uint32(0), types.uint32(0)
+        begin, _, top, length, keys, head = item(number, items, cu_seqlens, tiles, heads)
+        while number < items:
+            number = types.int32(number + cuda.gridDim.x)
+            then_begin, _, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles, heads)
+            if length > 0:
+                first, steps = span(top, keys, left, right)
+                consume(sums, totals, own_row, first, steps, keys, types.int32(top + own_query), left, right, rate, cap,
+                        line, slopes, head, scale * types.float32(LOG2_E), turn, made, bars, thread, lane)
+                query, pitch = types.int32(top + own_query), types.int64(heads * d * 2)
+                target = address(out) + (types.int64(begin + query) * heads + head) * (2 * d) + lane % 4 * 16
+                store(sums, totals, target, target + 8 * pitch, length - query, lane % 2, lane % 4 // 2)
+                turn = types.uint32(turn + steps)
+                made = types.uint32(made + 1)
+            begin, top, length, keys, head = then_begin, then_top, then_length, then_keys, then_head
+
+    return consume_items
 
 
 def _item(apart: bool, rows: int) -> Any:
