@@ -73,22 +73,29 @@ class Prefixes:
         """How many more than `most` may be kept, while sequences wait that had to give way."""
         self._roots: dict[Hashable, _Run] = {}
         self._places: dict[StepWork, dict[Sequence, _Run | None]] = {}
+        """Of each open request the places of its sequences: a run, or None for a sequence that shares nothing yet."""
         self._shared: dict[StepWork, list[_Run]] = {}
         """The last runs of the prompts that all hypotheses of open requests go on from."""
         self._idle: dict[_Run, None] = {}
         """The runs without a place, the least recently used first."""
-        self._request: int | None = None
+        self._request: int | None = None        # the request of the tree, while it holds hypotheses
 
     def enter(self, sequence: Sequence) -> None:
-        """Give a sequence its place. One with a source has none, because its cells depend on the source."""
+        """Give a sequence its place, at the end of the last block that it may share: it reads its last id itself.
+
+        One with a source has none, because its cells depend on the source; nor has one whose work has steps of its own.
+        """
         work = sequence.work
         end = min(sequence.first_scored, sequence.length - 1) // BLOCK * BLOCK
         if work.packed is None and not work.entry.alone and (end or work.makes_tokens):
             self._places.setdefault(work, {})[sequence] = self._add_user(sequence, end)
 
-    def turn_of(self, sequence: Sequence) -> Sequence:
-        """Let a sequence have what others have read; return who reads next: it, or another one that it waits for."""
-        found: tuple[int, int] | None = None
+    def catch_up(self, sequence: Sequence) -> Sequence:
+        """Let a sequence have what others have read; return who reads next: it, or another one that it waits for.
+
+        If it reads itself, it becomes the reader of the runs of its place that nobody else reads.
+        """
+        found: tuple[int, int] | None = None        # the hypothesis that has read most of it, and the ids of that
         reads = sequence
         path = _runs_to(self._places.get(sequence.work, {}).get(sequence))
         for i, run in enumerate(path):
@@ -115,7 +122,7 @@ class Prefixes:
         return reads
 
     def ahead(self, sequence: Sequence) -> int:
-        """Return how many ids of a sequence are there or are read by others, from the first one on."""
+        """Return how many of a sequence's first ids the cache has, or has promised to others that read them."""
         length = 0
         for run in _runs_to(self._places.get(sequence.work, {}).get(sequence)):
             if run.hypothesis is None and (run.reader is None or run.reader is sequence):
@@ -124,9 +131,9 @@ class Prefixes:
         return length
 
     def known(self, ids: NDArray[np.int64], key: Hashable) -> int:
-        """Return how many of some ids, from the first one on, are there or are read by others. Any thread may ask.
+        """Return how many of the first ids of a prompt the cache has, or others read. Any thread may ask.
 
-        What it returns may be wrong by the time that it is read, and is good for an estimate.
+        key: the `cache_key` of the prompt. Meanwhile the thread with the turn may change it: it is an estimate.
         """
         data, run, length = ids.tobytes(), self._roots.get(key), 0
         while run is not None:
@@ -139,11 +146,11 @@ class Prefixes:
         return length
 
     def leave(self, sequence: Sequence, keeps: bool = True, soon: bool = False, forks: bool = False) -> None:
-        """Keep what a sequence has read, which is about to lose its hypothesis; others may read on in its place.
+        """Keep what a sequence has read, which is about to lose its hypothesis, and take its place away.
 
-        keeps: False to keep nothing. soon: for a sequence that gives way: what is kept is the next to go, and is kept
-        whatever the bound between calls is. forks: several hypotheses go on from what was read, so it has a place until
-        the request ends.
+        A sequence that waits for it becomes the reader of the rest when it catches up. keeps: False to keep nothing.
+        soon: for a sequence that gives way: what is kept is the next to go, and is kept whatever the bound between
+        calls is. forks: several hypotheses go on from what was read, so that it is in use until the request ends.
         """
         places = self._places.get(sequence.work, {})
         if sequence not in places:
@@ -154,10 +161,11 @@ class Prefixes:
         for each in _runs_to(place):
             if each.reader is sequence:
                 each.reader = None
+        # While this works, it uses all that it has read, so that nothing of that goes.
         last = run = self._add_user(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
         self._drop_user(place)
         known = place.length if place else 0
-        for each in _runs_to(last):
+        for each in _runs_to(last):        # `run` becomes the last one that is kept
             # Another sequence has read the same tokens into other cells, or reads them: only one of both is kept.
             if each.length > known and (each.hypothesis is not None or each.reader is not None):
                 run = each.parent
@@ -171,9 +179,10 @@ class Prefixes:
             if run.hypothesis is None and (soon or self.most or run.users > 1):
                 run.hypothesis = self._held(sequence.hypothesis, run.length)
             run = run.parent
-        kept = self.kept
+        kept_before = self.kept
         self._drop_user(last, soon)
-        self.beyond += (self.kept - kept) * soon
+        if soon:
+            self.beyond += self.kept - kept_before
         self.let_go(self.kept - self.most - self.beyond)
 
     def leave_all(self, work: StepWork, keeps: bool) -> None:
@@ -190,7 +199,7 @@ class Prefixes:
         self.let_go(self.kept - self.most)
 
     def let_go(self, tokens: int) -> None:
-        """Free this number of kept tokens, or all if there are fewer: the least recently used first, from the ends."""
+        """Free this number of kept tokens, or all if there are fewer: the least recently used runs, from their ends."""
         while tokens > 0 and self._idle:
             run = next(run for run in self._idle if not run.children)
             assert run.hypothesis is not None
@@ -215,7 +224,7 @@ class Prefixes:
         return self._stepper.cut(hypothesis, length, self._request)
 
     def _add_user(self, sequence: Sequence, end: int) -> _Run | None:
-        """Return the run with the last of `end` ids of a sequence, which has one user more; None for no ids.
+        """Count a user more of the runs with the first `end` ids of a sequence; return the last run, None for no ids.
 
         Runs that are not there are made, and one that has other ids behind is split.
         """
@@ -242,9 +251,9 @@ class Prefixes:
         return run
 
     def _drop_user(self, run: _Run | None, soon: bool = False) -> None:
-        """Count one user less of a run and those above it; keep those that nobody uses, if they were read.
+        """Count a user less of a run and those above it. Runs that nobody uses any more are kept, if they were read.
 
-        soon: what is kept is the next to go, and is kept whatever the bound between calls is.
+        soon: what is kept is the next to go.
         """
         idle: dict[_Run, None] = {}
         for each in _runs_to(run)[::-1]:
@@ -285,6 +294,7 @@ class Prefixes:
         self._join(run)
 
     def _remove(self, run: _Run) -> None:
+        """Take a run without children out of the tree, and the root if that has no other child."""
         parent = run.parent
         assert parent is not None
         del parent.children[_first_block(run.ids)]
@@ -307,6 +317,7 @@ def _runs_to(run: _Run | None) -> list[_Run]:
 
 
 def _first_block(ids: bytes) -> bytes:
+    """Return the first block of a run's ids, which is its key among the children of its parent."""
     return ids[: BLOCK * ITEM]
 
 

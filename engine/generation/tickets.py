@@ -14,7 +14,7 @@ from .works import DecoderEntry
 
 
 class _Call(SimpleQueue[bool]):
-    """A bell that calls a function."""
+    """A bell that calls a function when it is rung, in the thread that rings it."""
 
     def __init__(self, function: Callable[[], object]):
         self._function = function
@@ -46,19 +46,20 @@ class DecoderTicket(Ticket):
         return self.entry.tokens(begin, most)
 
     def call_at_news(self, seen: int, function: Callable[[], object]) -> None:
-        """Let the queue call a function, once, when there are more tokens than these, or the end; or at once.
+        """Let a function be called, once, when there are more tokens than `seen`, or the end has come.
 
-        It is called in the thread that steps, so it must be quick, and raise nothing.
+        If that is so already, it is called here, in this thread; otherwise in the thread that steps, so it must be
+        quick, and raise nothing.
         """
         bell, bells = _Call(function), self.entry.bells
         bells.append(bell)
         if has_news([self.entry], seen):
-            with suppress(ValueError):      # the queue has called it
+            with suppress(ValueError):      # the queue has called it meanwhile
                 bells.remove(bell)
                 function()
 
     def wait_for_more(self, tokens: int) -> None:
-        """Wait until there are more tokens than these, or the end."""
+        """Wait until there are more than `tokens` new tokens, or the end has come."""
         self._queue.wait([self.entry], tokens)
 
 
