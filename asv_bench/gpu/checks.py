@@ -107,7 +107,8 @@ GROUPS: dict[str, Callable[[bool], Iterator[Check]]] = {
     "wgmma linear": partial(linear_checks, _WGMMA, BFLOAT16),
     "wgmma attention": partial(attention_checks, HopperProducts, BFLOAT16),
     "operations": operand_checks,
-    "families": family_checks,
+    "families": partial(family_checks, False),
+    "other encoders of the families": partial(family_checks, True),
 }
 """The checks of each group, the most decisive first; called with True they are tiny, for the sanitizer and the
 emulator."""

@@ -206,7 +206,7 @@ class ModelQueue(WorkQueue):
             return False
         room = self._room()
         new, self._new = self._new, []
-        # Without works of before, and with room for all new ones, no order is needed.
+        # If no older work waits, and one batch has room for all new ones, no order is needed.
         batch = None if len(self.order) else NextBatch.of_all(new, room)
         if batch is None:       # there is more than one batch
             for entry in new:

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
+from asv_bench.gpu import cases, checks, ours
 from asv_bench.gpu import check as one_check
-from asv_bench.gpu import checks
 
 from ...tools.emulated_device import EmulatedDevice
 
 
 @pytest.mark.parametrize("check", [
-    pytest.param(check, id=f"{group}: {check.name}") for group, make in checks.GROUPS.items() for check in make(True)])
+    pytest.param(check, id=f"{group}: {check.name}") for group, make in checks.GROUPS.items() for check in make(True)
+    if group != "other encoders of the families"])      # which are checked as the first ones are
 def test_the_kernels_hold(check):
     row = check.row(EmulatedDevice((9, 0)))
     assert row["ok"], row
@@ -30,6 +31,19 @@ def test_an_error_is_told():
         raise RuntimeError("launch failed")
 
     assert one_check.Check("x", 1e-3, fails).row(EmulatedDevice())["why"] == "RuntimeError: launch failed"
+
+
+@pytest.mark.parametrize(("contenders", "case"), [
+    *((ours.rows, cases.Rows(kind, 9, 64)) for kind in ("norm", "embedding", "heads")),
+    (lambda device, case: ours.window(device, True, case), cases.Window(70, 64, tokens=70, width=64, side=5)),
+    (lambda device, case: ours.attention(device, True, case), cases.Attention(9, 64, tokens=9, width=64)),
+    (ours.call, cases.Call(9, 64, tokens=9, width=64, causal=True)),
+    (lambda device, case: ours.linear_maps(device, True, case), cases.Linear(9, 16, 16, "residual")),
+], ids=lambda one: str(one) if isinstance(one, cases.Attention | cases.Rows | cases.Linear) else "")
+def test_what_is_timed_runs(contenders, case, monkeypatch):
+    monkeypatch.setattr(ours, "REPEATS", 1)
+    for name, run in contenders(EmulatedDevice((9, 0)), case).items():
+        assert run(1) > 0, name
 
 
 def test_every_group_has_small_checks():

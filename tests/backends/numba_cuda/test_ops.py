@@ -264,6 +264,11 @@ REFUSED = {
     "a mask of its own": (lambda: ops.gelu(InterfaceArray(q, mask=1), backend="cuda"), "x must be a plain array"),
     "another rank": (lambda: ops.attention(on_gpu(x), on_gpu(k), on_gpu(v), backend="cuda"),
                      r"q must have the shape \[B,H,T,d\].*not \[17, 20\]"),
+    "a bias of another width": (lambda: ops.attention(*map(on_gpu, (q, k, v)), bias=on_gpu(normal(H, T, S + 1)),
+                                                      backend="cuda"),
+                                r"bias must broadcast to \[B,H,T,S\], here \[2, 4, 3, 5\], and \[4, 3, 6\] does not"),
+    "a bias of another size": (lambda: ops.linear(*map(on_gpu, (x, weight, bias[1:])), backend="cuda"),
+                               r"bias must have the shape \[N\].*not \[4\]"),
     "T5's table": (lambda: ops.relative_position_bias(on_gpu(x), 3), "table must be a NumPy array, and it lies on"),
 }
 
