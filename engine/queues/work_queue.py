@@ -289,7 +289,7 @@ class WorkQueue(ABC):
         return goes_on
 
     def _collect(self) -> None:
-        """Collect what has arrived, and end what was given up."""
+        """Let works enter that have arrived; end those that were cancelled, that are late, or that `close` refuses."""
         if self._process != os.getpid():
             self._mend()
         # Each stays in its deque until all is done for it, so that no interrupt can lose it.
@@ -305,15 +305,19 @@ class WorkQueue(ABC):
             if entry is not None and entry.process == self._process:
                 self._finish(entry, Cancelled())
             self._left.popleft()
+        self._end_late()
+        if self._refusal is not None:
+            for entry in [*self._open.values()]:
+                self._finish(entry, self._refusal)
+
+    def _end_late(self) -> None:
+        """End the works whose deadlines have passed."""
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
                 self._finish(late, TimedOut(late.stop.message))
         if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
             self._deadlines = [one for one in self._deadlines if one[1] in self._open]
             heapify(self._deadlines)
-        if self._refusal is not None:
-            for entry in [*self._open.values()]:
-                self._finish(entry, self._refusal)
 
     def _let_in(self, entry: Entry) -> None:
         """Let a work enter, and note its deadline."""
