@@ -27,7 +27,8 @@ class Execution:
         """Hold the state that all operations share.
 
         weights: by name; an absent bias counts as zeros. positions: integers [B,T] for rotary embeddings.
-        attend: in place of plain attention, to add options to it. keys: how many first tokens are attended to, or None.
+        attend: in place of plain attention, to add options to it. keys: how many of the first tokens are attended to;
+        None for all.
         """
         self.keys = keys
         self.ops, self.weights, self.positions = ops, weights, positions
@@ -85,7 +86,7 @@ class Execution:
         return None if name is None else self.weights.get(name)
 
     def heads(self, operation: Heads, buffers: dict[str, np.ndarray]) -> None:
-        """Norm the heads of each buffer, each or together, and rotate each."""
+        """Norm the heads of each buffer, one by one or all of a row together, and rotate each head."""
         for name, weight in zip_longest(operation.buffers, operation.norms):
             if weight is not None:      # as long as a head, or as all heads of a row together
                 rows = buffers[name].reshape(-1, len(self.weights[weight]))

@@ -29,6 +29,8 @@ from .engine_base import EngineBase, on_route
 class HeadMethods(EngineBase):
     """What an `Engine` can do beside `encode`, if its model has the head."""
 
+    _made_with_calibrations = ("_runners_of_heads",)
+
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
                  candidate_labels: Sequence[str] | str | None = None, hypothesis_template: str | None = None,
@@ -284,6 +286,7 @@ class HeadMethods(EngineBase):
 
     @lazy
     def _runners_of_heads(self) -> dict[str, HeadRunner]:
+        """What runs each head, by its task; a head of classes with one output has the calibration of "rank"."""
         if not self._heads:
             return {}
         runners = {}

@@ -84,6 +84,8 @@ class Loaded(metaclass=_Named):
     _reload: partial[Any] | None = None
     """Loads the object again in another process; None for a model in memory."""
     _calibrations: Mapping[str, Calibration] = {}
+    _made_with_calibrations: tuple[str, ...] = ()
+    """The lazy attributes that depend on the calibrations, which an object with another calibration makes anew."""
     _read_model: partial[Model] | None = None
     """Reads the model from its files again; None for a model in memory."""
     _own: tuple[str, ...] = ("text", "generation")
@@ -199,8 +201,7 @@ class Loaded(metaclass=_Named):
                              f"{shown(calibration)}")
         calibration = calibration.checked(self._calibrated_outputs, "the calibration")
         other = type(self).__new__(type(self))              # copy.copy would load the model again, as pickle does
-        # All but what was made with the calibration that it had before.
-        kept = {name: value for name, value in vars(self).items() if name not in ("_runners_of_heads", "_prompts")}
+        kept = {name: value for name, value in vars(self).items() if name not in self._made_with_calibrations}
         vars(other).update(kept, _calibrations={**self._calibrations, calibration.task: calibration}, _reload=None)
         return other
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
+from .json_values import plain_fields, with_tuples
 
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """The filters that resize an image, in the order of the numbers that Pillow gives them."""
@@ -101,7 +102,7 @@ class ImageConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that `from_json` turns back into an equal description."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return plain_fields(self)
 
     @classmethod
     def from_json(cls, values: Any) -> ImageConfig:
@@ -110,9 +111,7 @@ class ImageConfig:
         if not isinstance(values, dict) or values.keys() != set(names):
             raise WeightsError(f"the settings of images must have {', '.join(names)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        options: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
-                                   for name, value in values.items()}
-        return cls(**options)
+        return cls(**with_tuples(values))
 
 
 def _is_tuple(value: Any, length: int) -> bool:

@@ -32,7 +32,7 @@ class Placed:
     heads: int
     """How many heads lie one after another, each in rows of its own; 0 if the buffer lies in whole rows."""
     offset: int = 0
-    """The floats that the buffers of the same place that lie before it have for each row."""
+    """The number of floats, for each row, of the buffers that lie before it in the same place."""
     bfloat16: bool = False
     """Whether its numbers are bfloat16."""
     operands: int = 0
