@@ -206,6 +206,7 @@ class Forest(Generic[Rows]):
         return self._add(Node(request, None, past=0, count=length, rows=cut(node, length)))
 
     def _add(self, node: Node[Rows]) -> int:
+        """Give a node the next number, and put it among the possible parents of its request."""
         number, self._next_node = self._next_node, self._next_node + 1
         self._nodes[number] = node
         self._requests[node.request].hypotheses.add(number)

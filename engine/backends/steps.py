@@ -69,7 +69,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What L lines want that do not want all logits; a line is one scored token of a row."""
+    """What the L lines of a step get that do not want all logits; a line is one scored token of a row."""
 
     log_sum_exp: NDArray[np.float32]
     """[L]: log(sum(exp(x))) over the model's own V logits x. The log probability of a token is its own logit minus

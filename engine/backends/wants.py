@@ -81,7 +81,7 @@ class IdSet:
         self.size = size
         self.words = np.zeros(-(-size // 32), np.uint32) if words is None else words
         self.address = self.words.ctypes.data
-        """Of the words, for native code."""
+        """The address of `words`, for native code."""
 
     @classmethod
     def of(cls, ids: ArrayLike, size: int) -> IdSet:
@@ -128,7 +128,7 @@ class Addends:
         if not np.isfinite(self.values).all():
             raise InputError(f"addends must be finite numbers, not {shown(self.values.tolist())}")
         self.addresses = self.ids.ctypes.data, self.values.ctypes.data
-        """Of the ids and of the numbers, for native code."""
+        """The addresses of the ids and of the numbers, for native code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,11 @@ class Changes:
     """How the logits of a line are changed, in the order of these attributes; None changes nothing."""
 
     seen: IdSet | None = None
+    """The ids that have the penalty."""
     penalty: float = 1.0
-    """Of the words that are seen."""
     addends: Addends | None = None
     allowed: IdSet | None = None
+    """The ids that may be chosen; None for all."""
 
     def __post_init__(self) -> None:
         if not 0 < self.penalty < np.inf:

@@ -267,7 +267,10 @@ class HeadMethods(EngineBase):
         return methods_of(self)
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
-        """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
+        """Return the head of a task; raises `UnsupportedError` for a model without it.
+
+        use: what the caller wants to do, for the message; "" for what the task does.
+        """
         if task not in self._runners_of_heads:
             late = self._late is not None
             raise UnsupportedError(f"this model has no head to {use or _DOES.get(task, task)}; it "

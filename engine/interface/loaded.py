@@ -32,7 +32,7 @@ _OF_CLOSED = ("_closed", "_configs", "_calibrations")
 
 
 def _advice(name: str, cls: type) -> str:
-    """Return what a message says behind the name of an attribute that a class does not have."""
+    """Return the end of a message about an attribute that a class does not have: what to do instead."""
     if name in ATTRIBUTES:
         return f"; {ATTRIBUTES[name]}"
     if name.startswith("_"):
@@ -43,7 +43,10 @@ def _advice(name: str, cls: type) -> str:
 
 def _load_again(cls: type[AnyLoaded], address: str, commit: str | None, kind: str, options: dict[str, Any],
                 memory: str, reading: dict[str, Any]) -> AnyLoaded:
-    """Load an object again, in another process. address, commit: the path or name on the hub, and its revision."""
+    """Load an object again, in the process that opens its pickle; the other arguments are those of `_load`.
+
+    address, commit: the path or the name on the hub, and the commit of the name.
+    """
     from ..loading.load import open_source  # here, because `import engine` shall stay light
 
     source = open_source(address, memory, commit)
@@ -89,7 +92,7 @@ class Loaded(metaclass=_Named):
     _read_model: partial[Model] | None = None
     """Reads the model from its files again; None for a model in memory."""
     _own: tuple[str, ...] = ("text", "generation")
-    """The attributes among those of `SET`, which users of other libraries assign: each is set once, at the load."""
+    """Which attributes of `SET`, the names that users of other libraries assign, this class sets itself, once."""
     _closed = False
     """Whether `close` was called."""
 
@@ -144,13 +147,14 @@ class Loaded(metaclass=_Named):
 
     def __enter__(self: AnyLoaded) -> AnyLoaded:
         if self._closed:
-            raise self._is_closed()
+            raise self._closed_error()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _is_closed(self) -> EngineError:
+    def _closed_error(self) -> EngineError:
+        """Return the error of every call after `close`."""
         return EngineError(f"this {type(self).__name__} is closed; load the model again, or close it after all calls")
 
     def to_model(self) -> Model:
@@ -160,7 +164,7 @@ class Loaded(metaclass=_Named):
         object is. Raises `UnsupportedError` for an object that was made from a model in memory.
         """
         if self._closed:
-            raise self._is_closed()
+            raise self._closed_error()
         if self._read_model is None:
             raise UnsupportedError(f"this {type(self).__name__} was made from a model in memory, and keeps the weights "
                                    "as its kernels read them; save that model: engine.save(model, path), and first "
@@ -233,7 +237,7 @@ class Loaded(metaclass=_Named):
         def __getattr__(self, name: str) -> Any:
             """Say what to do in place of a method that another library or another class here has."""
             if self._closed and name.startswith("_") and not name.startswith("__"):
-                raise self._is_closed()
+                raise self._closed_error()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}"
                                  f"{_advice(name, type(self))}")
 
@@ -246,7 +250,7 @@ class Loaded(metaclass=_Named):
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         if self._closed:
-            raise self._is_closed()
+            raise self._closed_error()
         if self._reload is None:
             name = type(self).__name__
             raise UnsupportedError(f"{name} is pickled as the path of its model, and this one was made from a model in "

@@ -20,7 +20,11 @@ from ..programs.observe import Observed
 
 
 class _DroppingPlan:
-    """A plan that looks the rows of a batch up itself, all of them, so that no row depends on the other sequences."""
+    """A plan that embeds the tokens itself, and gives the embeddings to the plan of the model.
+
+    It embeds all sequences of every batch, also those without a dropped token, so that the bits of a sequence do not
+    depend on the others.
+    """
 
     def __init__(self, plan: Plan, config: ModelConfig, words: np.ndarray):
         self._plan, self._dropped = plan, config.dropped_id
@@ -37,7 +41,7 @@ class _DroppingPlan:
         return self._plan.forward(self._embedded(batch), stop)
 
     def _embedded(self, batch: Batch) -> Batch:
-        """Return a batch of ids as one of embeddings; a batch of embeddings has none of ESM's scales."""
+        """Return a batch of ids as one of embeddings; a batch of embeddings stays as it is, without ESM's scales."""
         if batch.input_ids is None:
             return batch
         rows = self._rows[batch.input_ids]
@@ -51,6 +55,8 @@ class _DroppingPlan:
 
 
 class _ObservingDroppingPlan(_DroppingPlan):
+    """The same over a plan that also gives hidden states and attention weights."""
+
     def __init__(self, plan: ObservingPlan, config: ModelConfig, words: np.ndarray):
         super().__init__(plan, config, words)
         self._observing = plan

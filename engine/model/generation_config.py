@@ -173,7 +173,7 @@ class GenerationConfig:
                 options[other] = _DEFAULTS[other]
         if not options:
             return self
-        changed = copy(self)        # whose other fields need no second check
+        changed = copy(self)        # not `replace`, which would check all other fields again
         for name, value in options.items():
             object.__setattr__(changed, name, CHECKS[name](name, _DEFAULTS[name] if value is None else value))
         changed._check_new_tokens()

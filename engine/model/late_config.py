@@ -26,7 +26,7 @@ class LateConfig:
     query_length: int | None = None
     """The most tokens of a query, with special tokens; None for the model's limit."""
     document_length: int | None = None
-    """The same of a document."""
+    """The most tokens of a document, with special tokens; None for the model's limit."""
     expansion: str | None = None
     """How queries are filled up, one of `EXPANSIONS`; None for queries as they are."""
     expansion_length: int | None = None

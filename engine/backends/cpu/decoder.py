@@ -243,14 +243,17 @@ class CpuDecoder(Requests[CellTable]):
         return [np.concatenate(of_layer) for of_layer in zip(*passes, strict=True)]
 
     def _cut_rows(self, node: Node[CellTable], length: int) -> CellTable:
+        """Return the cells of the first `length` tokens of a hypothesis; see `Requests`."""
         return self._cache.cut(node.rows, length)
 
     def _free_rows(self, rows: list[CellTable]) -> None:
+        """Free the cells of hypotheses, and then give memory back to the system if much of it is free."""
         self._cache.free(rows)
         if rows:
             self._cache.shrink()
 
     def _repair_rows(self) -> None:
+        """Free all cells but those of hypotheses that may become parents."""
         self._cache.keep(self._forest.parents_to_be())
 
     def _new_rows(self, rows: Sequence[Row]) -> _NewRows:

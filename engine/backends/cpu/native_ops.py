@@ -80,7 +80,7 @@ class NativeOps:
         precision, operands = "float32" if weight.dtype == np.float32 else "bfloat16", None
         product = self._products.get(precision) or self._product(precision)
         if product.converts:
-            rows = -(-min(M, product.block) // product.strip) * product.strip      # of a block, in whole strips
+            rows = -(-min(M, product.block) // product.strip) * product.strip      # rows of a block: whole strips
             floats = rows * product.operands_stride(K) * product.operand_bytes // 4
             operands = _lines(self._threads * floats).reshape(self._threads, floats)
         native.linear(product, _unit_rows(x), _contiguous(weight).view(np.uint8), bias,

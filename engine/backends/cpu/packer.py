@@ -180,7 +180,7 @@ class Packer:
         Raises `InputError` if the biases of the model would need more memory than `MOST_BIAS_BYTES`.
         """
         if bias not in self._biases:
-            size = 4 * heads * (2 * self._longest - 1) * (len(self._biases) + 1)    # of this one and of all so far
+            size = 4 * heads * (2 * self._longest - 1) * (len(self._biases) + 1)    # with all biases so far
             if size > MOST_BIAS_BYTES:
                 raise InputError(f"the biases of attention would take more than {MOST_BIAS_BYTES:,} bytes for sequences"
                                  f" of {self._longest:,} tokens; load the model with a smaller max_batch_tokens")
@@ -198,6 +198,7 @@ class Packer:
         return self._cached(key, lambda: self._relative(relative, operation.scale, k.heads or 1, q.heads or 1))
 
     def _relative(self, relative: Relative, scale: float, key_heads: int, heads: int) -> RelativeWeights:
+        """Compute the vectors of relative positions, and pack them by head, for this number of key and query heads."""
         maps = [affine for affine in (relative.key, relative.query) if affine is not None]
         columns = sum(len(self._weights[affine.weight]) for affine in maps)
         float64_bytes = 8 * relative.table.rows * columns
@@ -240,6 +241,7 @@ class Packer:
         return self._cached(key, lambda: self._linear(operation, x))
 
     def _linear(self, operation: Linear, x: Buffer) -> PackedLinear:
+        """Pack the parts of an operation side by side as one map [N, K], or take the map that the file holds."""
         product = self._product
         widths = [self.padded(part.width, part.heads) for part in operation.parts]
         N, K = sum(widths), self.depth(x)
@@ -285,7 +287,7 @@ class Packer:
         """Return a map of N columns whose panels the file holds; their size tells which format they have."""
         panels, product = self._weights[name], self._product
         others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}
-        formats = [FORMATS[product.precision].stored, *FORMATS[product.precision].beside]   # that of most maps first
+        formats = [FORMATS[product.precision].stored, *FORMATS[product.precision].beside]   # most maps have the first
         sizes = {product.packed_bytes(N, K, form): form for form in formats}
         if len(panels) not in sizes or any(len(array) != N for array in others.values()):
             lengths = listed([f"{len(array):,}" for array in others.values()])
@@ -293,7 +295,7 @@ class Packer:
             raise WeightsError(f"{name} or the numbers beside it have {len(panels):,} and {lengths} entries, expected "
                                f"{expected} and {N:,}: the packed file is damaged; convert the original model again")
         own_format = sizes[len(panels)]
-        if own_format == "int8":    # of a map that an int4 model keeps in int8
+        if own_format == "int8":    # the map has no offsets; beside int4 maps, a file has ones in their place
             others.pop("_offset_scale", None)
         return PackedLinear(product, panels, K, bias, others.get("_scale"), activation, others.get("_sums"),
                             others.get("_offset_scale"), own_format)
