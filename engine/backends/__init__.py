@@ -74,8 +74,8 @@ def choose_backend(name: Any, bits: Any, parts: Iterable[Transformer] = ()) -> B
         raise UnsupportedError(reason)
     for part in parts:
         if part.config.decodes and not isinstance(backend, DecodingBackend):
-            raise UnsupportedError(f"this model has a decoder, and the backend {backend.name} runs none; cython, numba "
-                                   "and reference do")
+            raise UnsupportedError(f"this model has a decoder, and the backend {backend.name} runs none, for texts or "
+                                   "for heads that read it; pass backend='auto', for the fastest one of CPUs")
         _check_layout(backend, part, portable)
     return backend
 

@@ -138,9 +138,10 @@ class Changes:
     seen: IdSet | None = None
     """The ids that have the penalty."""
     penalty: float = 1.0
+    """Divides a positive logit of an id in `seen`, and multiplies a negative one."""
     addends: Addends | None = None
     allowed: IdSet | None = None
-    """The ids that may be chosen; None for all."""
+    """The ids that keep their logits; those of all others become -inf."""
 
     def __post_init__(self) -> None:
         if not 0 < self.penalty < np.inf:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from queue import SimpleQueue
+from collections.abc import Iterator
 from typing import Any
 
-from ..queues.entry import has_news
 from ..queues.ticket import Ticket
 from .results import Token
 from .works import DecoderEntry
-
-
-class _Call(SimpleQueue[bool]):
-    """A bell that calls a function."""
-
-    def __init__(self, function: Callable[[], object]):
-        self._function = function
-
-    def put(self, item: bool, block: bool = True, timeout: float | None = None) -> None:
-        self._function()
 
 
 class DecoderTicket(Ticket):
@@ -45,20 +32,8 @@ class DecoderTicket(Ticket):
         """Return the new tokens so far but the first `begin` ones, and no more than `most` of them."""
         return self.entry.tokens(begin, most)
 
-    def call_at_news(self, seen: int, function: Callable[[], object]) -> None:
-        """Let the queue call a function, once, when there are more tokens than these, or the end; or at once.
-
-        It is called in the thread that steps, so it must be quick, and raise nothing.
-        """
-        bell, bells = _Call(function), self.entry.bells
-        bells.append(bell)
-        if has_news([self.entry], seen):
-            with suppress(ValueError):      # the queue has called it
-                bells.remove(bell)
-                function()
-
     def wait_for_more(self, tokens: int) -> None:
-        """Wait until there are more tokens than these, or the end."""
+        """Wait until there are more than `tokens` new tokens, or the end has come."""
         self._queue.wait([self.entry], tokens)
 
 

@@ -157,9 +157,9 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]))[0]
 
     def numbers(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the number of each token that the last step, scatter, puts at its place: float32 [N].
+        """Return one number for each token: float32 [N]. The last step, scatter, would put it at the place of its word.
 
-        vectors [N,D]: those of the encoder, with D = 1 where it gives numbers itself.
+        vectors [N,D]: what the encoder gives; D = 1 where that is a number already.
         """
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
@@ -217,10 +217,10 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     A sequence without rows has none.
     """
-    parts = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
+    means = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
              if start < end]
     counts = np.minimum(lengths_of(ends), 1)
-    return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
+    return np.array(means, np.float32).reshape(len(means), rows.shape[1]), np.append(0, np.cumsum(counts))
 
 
 def top(scores: Sequence[float] | np.ndarray, k: int | None) -> list[int]:

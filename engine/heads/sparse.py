@@ -88,7 +88,7 @@ class SparseVectors:
         return (self[i] for i in range(len(self)))
 
     def to_dense(self) -> np.ndarray:
-        """Return float32 [n, V]."""
+        """Return the vectors with all their zeros: float32 [n, V]."""
         dense = np.zeros(self.shape, np.float32)
         dense[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.values
         return dense

@@ -191,7 +191,7 @@ class Engine(VectorMethods, SimilarityMethods):
             reload, before = self._reload, {}
             if reload.func is _reload_changed:      # this engine is a changed one itself: one reload does all changes
                 reload, before = reload.args
-            other._reload = partial(_reload_changed, reload, _merged(before, again))
+            other._reload = partial(_reload_changed, reload, _merge_changes(before, again))
         return other
 
     def _with_own_text(self, changes: dict[str, Any]) -> Engine:
@@ -230,7 +230,7 @@ _LIMIT = "limited_to"
 """The key of the limit of `Engine.limited_to` among the changes of `_reload_changed`, beside fields of `TextConfig`."""
 
 
-def _merged(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+def _merge_changes(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
     """Return the changes of `before`, then of `again`, as one dictionary, whose limit applies after the others."""
     merged = before | again
     if "max_seq_length" in again:       # it came after the limit of `before`, which does not bound it

@@ -41,7 +41,10 @@ class _DroppingPlan:
         return self._plan.forward(self._embedded(batch), stop)
 
     def _embedded(self, batch: Batch) -> Batch:
-        """Return a batch of ids as one of embeddings; a batch of embeddings stays as it is, without ESM's scales."""
+        """Return a batch of ids as one of embeddings: word[id] s / (1 - dropped / T), and zeros for the dropped id.
+
+        A batch that has embeddings in place of ids stays as it is.
+        """
         if batch.input_ids is None:
             return batch
         rows = self._rows[batch.input_ids]
@@ -55,7 +58,7 @@ class _DroppingPlan:
 
 
 class _ObservingDroppingPlan(_DroppingPlan):
-    """The same over a plan that also gives hidden states and attention weights."""
+    """A plan that drops tokens, and also gives hidden states and attention weights."""
 
     def __init__(self, plan: ObservingPlan, config: ModelConfig, words: np.ndarray):
         super().__init__(plan, config, words)

@@ -18,7 +18,7 @@ from .forms import Asked, Route, Wanted, memory_of, read_fields
 from .json_steps import json_of, write_json
 from .multipart import FormParts, Upload
 from .pages import make_pages
-from .protocol import ABORT, WATCH
+from .protocol import ABORT, WATCH, WRITE
 from .refusals import OPENAI, Refusal, refusal_of, refused, release
 from .requests import LONG_BYTES, Answer, Times
 from .served import Named, Receive, Scope, Send, Served, headers_of
@@ -163,16 +163,18 @@ class Exchange:
         writer.begin(answer, asked)
         try:
             while not stream.ended:
-                now = time.monotonic()
+                waiter = asyncio.get_running_loop().create_future()
+                flow = partial(self._flow, stream, writer, waiter, deadline)
+                stream.news.listen(served.answers, flow)
+                flow()
                 try:
-                    await self._watched(stream.news(served.answers), min(deadline, now + COMMENT_SECONDS))
-                    events = [*writer.events(stream.take())]
+                    data = await self._watched(waiter, min(deadline, time.monotonic() + COMMENT_SECONDS))
                 except TimedOut:
                     if time.monotonic() >= deadline:
                         raise
-                    events = [text_routes.COMMENT]
-                if events:
-                    await self._send_events(work, b"".join(events))
+                    data = text_routes.COMMENT
+                if data:
+                    await self._send_events(work, data)
             self._served.files.check()      # it was computed while a file changed
             await self._send_events(work, writer.end())
         except Exception as error:
@@ -182,9 +184,29 @@ class Exchange:
             self._served.metrics.refuse(refusal.reason)
             await self._send_events(work, text_routes.event(OPENAI.body(refusal, OPENAI.status(refusal), self._id)))
         finally:
+            stream.news.end()
             stream.cancel()
             self._new = stream.new_tokens
         await self._hand_over([{"type": "http.response.body", "body": b"", "more_body": False}])
+
+    def _flow(self, stream: Any, writer: Any, waiter: asyncio.Future[bytes], deadline: float) -> None:
+        """Write the events of a stream as they come, in calls of the event loop: a task for each takes twice the time.
+
+        waiter: gets what the task of the request has to do itself: send the first events or the last ones, send events
+        that a client has no room for, and raise an error. Nothing more is written once it is done.
+        """
+        if waiter.done():
+            return
+        try:
+            data = b"".join(writer.events(stream.take()))
+        except Exception as error:
+            waiter.set_exception(error)
+            return
+        if stream.ended or (data and not (self._streams and self._scope["extensions"][WRITE](data))):
+            waiter.set_result(data)
+            return
+        if data:
+            self._alarm.postpone(min(deadline, time.monotonic() + COMMENT_SECONDS))
 
     async def _send_events(self, work: Wanted, data: bytes) -> None:
         """Send events, the first ones behind the headers of the answer."""

@@ -1,4 +1,4 @@
-"""What the event loop of a server has beside asyncio: results and news of other threads, rests, alarms of requests."""
+"""What the event loop of a server has beside asyncio: results and calls of other threads, rests, alarms of requests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
@@ -16,31 +17,27 @@ REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
 all for 5 ms or less."""
 
 
-Reply: TypeAlias = tuple[asyncio.Future[Any], Future[Any] | None]
-"""A future of an event loop, and what has its result; None for news, which has none."""
+Call: TypeAlias = Callable[[], object]
+"""A function that the event loop calls; it must be quick, and raise nothing."""
 
 
 class Replies:
-    """Brings results of other threads to the event loop, which is woken once for all results that are there."""
+    """Brings calls of other threads to the event loop, which is woken once for all calls that are there."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._done: deque[Reply] = deque()
+        self._calls: deque[Call] = deque()
         self._woken = False
-
-    def waiter(self) -> asyncio.Future[Any]:
-        """Return a future of the event loop, which another thread gives its result by `add`."""
-        return self._loop.create_future()
 
     def wait(self, future: Future[Any]) -> asyncio.Future[Any]:
         """Return a future of the event loop that gets the result of a future of another thread."""
-        waiter = self.waiter()
-        future.add_done_callback(lambda future: self.add([(waiter, future)]))
+        waiter = self._loop.create_future()
+        future.add_done_callback(lambda future: self.add([partial(_settle, waiter, future)]))
         return waiter
 
-    def add(self, done: Iterable[Reply]) -> None:
-        """Take results, in any thread."""
-        self._done.extend(done)
+    def add(self, calls: Iterable[Call]) -> None:
+        """Let the event loop call functions, in any thread."""
+        self._calls.extend(calls)
         if not self._woken:
             self._woken = True
             with suppress(RuntimeError):     # the loop has ended, and nobody waits
@@ -48,47 +45,56 @@ class Replies:
 
     def _deliver(self) -> None:
         self._woken = False     # first: what comes from now on wakes the loop again
-        while self._done:
-            waiter, future = self._done.popleft()
-            if waiter.done():
-                continue
-            if future is None:
-                waiter.set_result(None)
-            elif future.cancelled():
-                waiter.cancel()
-            elif (error := future.exception()) is not None:
-                waiter.set_exception(error)
-            else:
-                waiter.set_result(future.result())
+        while self._calls:
+            self._calls.popleft()()
+
+
+def _settle(waiter: asyncio.Future[Any], future: Future[Any]) -> None:
+    """Give a future of the event loop the result of another one, unless it has one."""
+    if waiter.done():
+        return
+    if future.cancelled():
+        waiter.cancel()
+    elif (error := future.exception()) is not None:
+        waiter.set_exception(error)
+    else:
+        waiter.set_result(future.result())
 
 
 class News:
-    """Says that there is something to take. One task of an event loop waits for it, and any thread may ring it."""
+    """Says that there is something to take. One event loop listens, and any thread may ring."""
 
     def __init__(self) -> None:
-        self._waits: tuple[Replies, asyncio.Future[None]] | None = None
+        self._listener: tuple[Replies, Call] | None = None
+        self._rung = False      # since `answer`
 
-    def wait(self, replies: Replies) -> asyncio.Future[None]:
-        """Return a future of the event loop that is done at the next ring, and forget the one before."""
-        waiter = replies.waiter()
-        self._waits = replies, waiter
-        return waiter
+    def listen(self, replies: Replies, function: Call) -> None:
+        """Let an event loop call a function after each `ring`, in place of the one before."""
+        self._listener, self._rung = (replies, function), False
+
+    def end(self) -> None:
+        """Let nobody listen any more."""
+        self._listener = None
+
+    def answer(self) -> None:
+        """Say that all is taken now that was there; a ring before it calls the function once."""
+        self._rung = False
 
     def ring(self) -> None:
         """Say that there is something to take."""
-        ring_all(deque([self]))
+        ring_all([self])
 
 
-def ring_all(several: deque[News]) -> None:
-    """Ring several that other threads add, and wake each event loop once."""
-    done: dict[Replies, list[Reply]] = {}
-    while several:
-        news = several.popleft()
-        waits, news._waits = news._waits, None
-        if waits is not None:       # somebody has rung it, or nobody waits any more
-            done.setdefault(waits[0], []).append((waits[1], None))
-    for replies, waiters in done.items():
-        replies.add(waiters)
+def ring_all(several: Iterable[News]) -> None:
+    """Ring several, and wake each event loop once."""
+    calls: dict[Replies, list[Call]] = {}
+    for news in several:
+        listener = news._listener
+        if listener is not None and not news._rung:
+            news._rung = True
+            calls.setdefault(listener[0], []).append(listener[1])
+    for replies, of_loop in calls.items():
+        replies.add(of_loop)
 
 
 class Busy(Protocol):
@@ -142,6 +148,10 @@ class Alarm:
         self._due, self._call, self.rang = due, call, False
         if self._timer is None or due < self._timer.when():
             self._start()
+
+    def postpone(self, due: float) -> None:
+        """Call the same function at a later time."""
+        self._due = due
 
     def unset(self) -> None:
         """Call nothing any more."""

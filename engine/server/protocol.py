@@ -22,6 +22,8 @@ ABORT = "engine.abort"
 """The extension of a scope with a function that ends the connection at once."""
 WATCH = "engine.watch"
 """The extension of a scope with `Protocol.watch`."""
+WRITE = "engine.write"
+"""The extension of a scope with `Protocol.write_chunk`."""
 _LONG = 2**15
 """Bytes of a part of an answer that is written at once."""
 _PIECE = 2**11
@@ -44,6 +46,11 @@ class Joined:
         self._parts.append(data)
         if len(data) > _LONG:
             self._flush()
+
+    def write_now(self, data: bytes) -> None:
+        """Write data, behind what waits, at once."""
+        self._parts.append(data)
+        self._flush()
 
     def close(self) -> None:
         """Close the connection when all is written."""
@@ -116,9 +123,10 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place of the connection back, end what waits for it, and tell who watches it."""
         super().connection_lost(exc)
         self.room.remove(self)
-        self._unset_keepalive_if_required()
+        self._unset_keepalive_if_required()     # uvicorn does not after an error, and its timer would hold this object
         self._set_late(None)
         self._is_lost = True
         if self._gone is not None:
@@ -134,6 +142,16 @@ class Protocol(HttpToolsProtocol):
             self.flow.resume_reading()      # a large body has paused it, and the end could not be read
             if self._is_lost:
                 gone()
+
+    def write_chunk(self, data: bytes) -> bool:
+        """Write a part of an answer in chunks, whose headers were sent; return False where its client must read before.
+
+        `send` of ASGI is for tasks, and each part that it sends is a call of the event loop for itself.
+        """
+        if self.flow.write_paused:
+            return False
+        self._joined.write_now(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request. A part of a body sets `_read` to 0, which counts headers, extensions, trailers."""
@@ -185,7 +203,8 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_headers = True
-        self.scope["extensions"] = {ABORT: self.transport.abort, WATCH: self.watch}     # type: ignore[dict-item]
+        extensions: dict[str, Any] = {ABORT: self.transport.abort, WATCH: self.watch, WRITE: self.write_chunk}
+        self.scope["extensions"] = extensions
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; one behind the body, which nobody reads, is left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import mmap
 import threading
@@ -32,7 +31,7 @@ from ..speech.samples import MAX_SECONDS, RATE, check_samples
 from ..speech.segments import Transcript
 from ..speech.windows import WINDOW, Note, Recording
 from .admission import Admission
-from .event_loop import News, Replies
+from .event_loop import News
 from .multipart import Upload, temporary, write
 from .refusals import Refusal
 from .requests import Answer, Pending, RequestCounts, RequestService, Times
@@ -170,29 +169,35 @@ class LetterHearing(Hearing):
 
 
 class TranscriptStream:
-    """The text of a recording, piece by piece. Workers add pieces, and an event loop takes them."""
+    """The text of a recording, piece by piece, with what `app.py` reads of the stream of any answer (`TokenStream`).
+
+    Workers add pieces, and an event loop takes them.
+    """
 
     new_tokens = 0
-    """How many tokens were taken; nobody counts those of a recording."""
+    """For the log, as those of a `TokenStream`; the tokens of a recording are not counted."""
 
     def __init__(self) -> None:
         self._pieces: list[str | Heard] = []
         self._error: BaseException | None = None
-        self._begun, self._held = False, ""     # spaces around the text belong to no piece
-        self._news = News()
+        self._begun = False
+        self._held_spaces = ""
+        """Spaces at the end of the last piece: they belong to the text only if something follows."""
+        self.news = News()
+        """Rings when there is something to take."""
         self._lock = threading.Lock()
         self.ended = False
         """Whether all pieces were taken."""
         self.cancel: Callable[[], object] = lambda: None
-        """Ends the request."""
+        """Ends the request; whoever submits it sets this."""
 
     def add(self, text: str) -> None:
-        """Add a piece of text, of which nothing is taken but what has letters behind it."""
-        text = self._held + text
+        """Add a piece of text. Spaces at its end wait for the next piece, so that none stands at an end of the text."""
+        text = self._held_spaces + text
         if not self._begun:
             text = text.lstrip()
         piece = text.rstrip()
-        self._held = text[len(piece) :]
+        self._held_spaces = text[len(piece) :]
         self._begun = self._begun or bool(piece)
         if piece:
             self._put(piece)
@@ -204,19 +209,11 @@ class TranscriptStream:
             return
         with self._lock:
             self._error = result
-        self._news.ring()
-
-    def news(self, replies: Replies) -> asyncio.Future[None]:
-        """Return a future of the event loop that is done as soon as there is something to take."""
-        with self._lock:
-            news = self._news.wait(replies)
-            there = bool(self._pieces) or self._error is not None
-        if there:
-            self._news.ring()
-        return news
+        self.news.ring()
 
     def take(self) -> list[str | Heard]:
         """Return the pieces that are there, the result behind the last one; raises the error of the request."""
+        self.news.answer()
         with self._lock:
             pieces, self._pieces = self._pieces, []
         if not pieces and self._error is not None:
@@ -228,7 +225,7 @@ class TranscriptStream:
     def _put(self, piece: str | Heard) -> None:
         with self._lock:
             self._pieces.append(piece)
-        self._news.ring()
+        self.news.ring()
 
 
 class HearingTurns:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -26,8 +25,9 @@ from ..generation.tickets import DecoderTicket
 from ..interface.generator import Generator, Statistics
 from ..methods.decoding import PreparedWorks
 from ..model.bits import PORTABLE
+from ..queues.entry import has_news
 from .admission import Admission, TextLoad
-from .event_loop import News, ring_all
+from .event_loop import ring_all
 from .histograms import SECONDS, Histogram
 from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService, Times, is_long
 from .settings import MAX_HELD
@@ -82,7 +82,8 @@ class TextService(RequestService):
         """Seconds to the first token of a request, and between two tokens of a row."""
         self.rows = Histogram([2.0**i for i in range(11)])
         """The rows of a step that make a token each."""
-        self._rung: deque[News] = deque()
+        self._waiting: dict[Pending, tuple[DecoderTicket, float]] = {}      # without a token, and when they came
+        self._streams: set[TokenStream] = set()     # those to which tokens may still come
         if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
             self._queue.room.tokens = default_cache_tokens(model)
         self._queue.watcher = self._note_step
@@ -184,26 +185,36 @@ class TextService(RequestService):
         begun, ends = time.monotonic(), count(1)        # each number of which one thread gets
         counts = [work.tokens_in for work in _works(prepared)]
 
-        def first() -> None:
-            if self.load.begin(request):
-                self.first_token.add(time.monotonic() - begun)
-
         def ended(ticket: DecoderTicket) -> None:
+            if stream is not None:
+                if stream.over:
+                    self._streams.discard(stream)
+                stream.news.ring()
             if ticket.error is not None:
+                self._waiting.pop(request, None)
                 self.load.leave(request)
                 self._settle(request, ticket.error)
-            elif next(ends) == len(tickets):
+                return
+            self._begin(request)
+            if next(ends) == len(tickets):
                 self._finish(request, prepared, [*map(len, parts)], tickets, Answer(None, counts, [], Times(
                     request.tokenize, 0.0, time.monotonic() - begun), sum(map(_memory_of, _works(prepared)))))
 
+        self._waiting[request] = tickets[0], begun
+        stream = None
         if request.streams:
             works = [*chain.from_iterable(parts)]
-            stream = TokenStream(self.model.prepared, works, tickets, self._reasoning(request),
-                                 self._rung)
+            stream = TokenStream(self.model.prepared, works, tickets, self._reasoning(request))
+            self._streams.add(stream)
             self._give(request, Answer(stream, counts, [], Times(request.tokenize)))
-        tickets[0].call_at_news(0, first)
         for ticket in tickets:
             ticket.add_done_callback(ended)
+
+    def _begin(self, request: Pending) -> None:
+        """Note once that the first token of a request has come."""
+        _, begun = self._waiting.pop(request, (None, 0.0))
+        if begun and self.load.begin(request):
+            self.first_token.add(time.monotonic() - begun)
 
     def _finish(self, request: Pending, prepared: PreparedWorks, sizes: Sequence[int],
                 tickets: Sequence[DecoderTicket], answer: Answer) -> None:
@@ -268,7 +279,10 @@ class TextService(RequestService):
         self.rows.add(rows)
         if rows:
             self.gaps.add(seconds, rows)
-        ring_all(self._rung)
+        for request, (ticket, _) in [*self._waiting.items()]:
+            if has_news([ticket.entry], 0):
+                self._begin(request)
+        ring_all(stream.news for stream in [*self._streams] if stream.has_news)
 
     def statistics(self) -> TextStatistics:
         """Return what waits, what was done, and how fast."""
@@ -295,9 +309,10 @@ class TextStatistics(RequestCounts):
 
 
 def fingerprint_of(model: Generator, checksum: str) -> str:
-    """Return what says whose bits the answers of a model are.
+    """Return OpenAI's `system_fingerprint`: servers with equal ones give the same bytes to the same request and seed.
 
-    checksum: of its files, so of weights, tokenizer and template; "" for a model in memory, whose shape counts then.
+    checksum: of the model's files, so of weights, tokenizer and template; "" for a model in memory, whose shape counts
+    then.
     """
     kernels = PORTABLE if model.bits == PORTABLE else get_backend(model.backend).describe().partition(" (")[0]
     parts = [checksum or repr(model.prepared.config), __version__, kernels, model.precision, model.prepared.cache]

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base.errors import Cancelled
 from ..generation.groups import Generation
 from ..generation.prepared import PreparedModel
 from ..generation.results import Echo, Generated, TokenLogprob
 from ..generation.tickets import DecoderTicket
-from .event_loop import News, Replies
+from ..queues.entry import has_news
+from .event_loop import News
 
 MARKERS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>"),
            ("<seed:think>", "</seed:think>"))
 """What stands around the reasoning of models, in their templates and in their answers."""
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """An answer, or a piece of one."""
 
     text: str = ""
@@ -130,15 +126,11 @@ class _Choice:
 
 
 class TokenStream:
-    """The answers of a request, piece by piece. One thread reads it; the thread of the queue says that there is news.
-    """
+    """The answers of a request, piece by piece. One thread reads it; the thread of the queue rings its news."""
 
     def __init__(self, model: PreparedModel, works: Sequence[Generation], tickets: Sequence[DecoderTicket],
-                 reasoning: Callable[[Generation], Reasoning | None], rung: deque[News]):
-        """works: those of the tickets. reasoning: returns what divides an answer of one; None for a text as it is.
-
-        rung: gets the news of new tokens, which are rung at the end of a step, of all streams at once.
-        """
+                 reasoning: Callable[[Generation], Reasoning | None]):
+        """works: those of the tickets. reasoning: returns what divides an answer of one; None for a text as it is."""
         self._tickets = tickets
         self._choices: list[_Choice] = []
         self._firsts: list[int] = []        # the number of the first answer of each work
@@ -148,9 +140,8 @@ class TokenStream:
                               for sample in range(work.config.num_return_sequences)]
         self._seen = [0] * len(tickets)
         self._ended = [False] * len(tickets)
-        self._asked = [False] * len(tickets)        # whether the queue will say that there is news of a work
-        self._news, self._rung = News(), rung
-        self._asks = False      # whether `news` asks, and what is there has been there before
+        self.news = News()
+        """Rings when there is something to take."""
 
     @property
     def new_tokens(self) -> int:
@@ -162,22 +153,18 @@ class TokenStream:
         """Whether all pieces were given."""
         return all(self._ended)
 
-    def news(self, replies: Replies) -> asyncio.Future[None]:
-        """Return a future of the event loop that is done as soon as there is something to take."""
-        news, self._asks = self._news.wait(replies), True
-        for i, ticket in enumerate(self._tickets):
-            if not self._asked[i] and not self._ended[i]:
-                self._asked[i] = True
-                ticket.call_at_news(self._seen[i], partial(self._ring, i))
-        self._asks = False
-        return news
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to take."""
+        for ticket, seen, ended in zip(self._tickets, self._seen, self._ended, strict=True):
+            if not ended and has_news([ticket.entry], seen):
+                return True
+        return False
 
-    def _ring(self, i: int) -> None:
-        self._asked[i] = False
-        if self._asks or self._tickets[i].done:
-            self._news.ring()
-        else:       # the step in which it came rings at its end
-            self._rung.append(self._news)
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return all(ticket.done for ticket in self._tickets)
 
     def take(self) -> list[tuple[int, Written]]:
         """Return the pieces that are there, each with the number of its answer.
@@ -185,6 +172,7 @@ class TokenStream:
         Raises the error of the request, once there are no pieces before it.
         """
         pieces = []
+        self.news.answer()
         for i, ticket in enumerate(self._tickets):
             if self._ended[i]:
                 continue

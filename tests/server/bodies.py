@@ -86,14 +86,19 @@ def post_once(port, path, body):
 
 
 class Waiters:
-    """Futures of another thread in place of those of an event loop, as `Replies` has them."""
+    """Calls of the thread that adds them, in place of those of an event loop, as `Replies` has them."""
 
-    def waiter(self):
-        return Future()
+    def add(self, calls):
+        for call in calls:
+            call()
 
-    def add(self, done):
-        for waiter, _ in done:
-            waiter.set_result(None)
+    def news(self, stream):
+        """Return a future that is done at the news of a stream."""
+        news = Future()
+        stream.news.listen(self, lambda: news.done() or news.set_result(None))
+        if stream.has_news:
+            stream.news.ring()
+        return news
 
 
 class Gate:

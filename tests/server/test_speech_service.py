@@ -68,15 +68,16 @@ def test_the_pieces_of_a_stream_joined_are_the_stripped_text(pieces):
 
 
 def test_news_of_a_stream():
-    stream = TranscriptStream()
-    news = stream.news(Waiters())
-    assert not news.done()
+    stream, told = TranscriptStream(), []
+    stream.news.listen(Waiters(), lambda: told.append(1))
+    assert not told
     stream.add("a")
-    assert news.done()
-    assert stream.news(Waiters()).done()     # as long as nobody has taken it
-    assert stream.take() == ["a"]
-    assert not stream.news(Waiters()).done()
+    stream.add(" b")
+    assert len(told) == 1       # as long as nobody has taken anything
+    assert stream.take() == ["a", " b"]
     stream.end(ValueError("wrong"))
+    assert len(told) == 2
+    stream.news.end()
     with pytest.raises(ValueError, match="wrong"):
         stream.take()
     assert stream.ended

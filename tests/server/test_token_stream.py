@@ -1,6 +1,5 @@
 """The reasoning of an answer, divided from its text at every place at which pieces may end; and news of a work."""
 
-import threading
 from concurrent.futures import wait
 
 import pytest
@@ -41,32 +40,14 @@ def test_reasoning_and_text_are_divided_whatever_the_pieces(name):
     assert ("".join(a for a, _ in parts), "".join(b for _, b in parts)) == expected
 
 
-def test_a_ticket_calls_at_news_once_and_at_once_where_there_is_some():
-    generator = text_model()
-    [method] = [generator.methods["generate"]]
-    prepared = method.prepare(generator, [[70, 71]], method.read_options({"max_new_tokens": 6, "ignore_eos": True}))
-    called, more = [], threading.Event()
-    prepared.queue.start(generator)
-    ticket = prepared.queue.submit(prepared.works[0])
-    ticket.call_at_news(0, lambda: called.append("first"))
-    ticket.call_at_news(5, lambda: (called.append("last"), more.set()))
-    assert more.wait(30)
-    ticket.wait()
-    assert called == ["first", "last"]
-    ticket.call_at_news(6, lambda: called.append("end"))
-    assert called == ["first", "last", "end"]
-    assert not ticket.entry.bells
-    prepared.queue.stop(generator)
-
-
 def test_a_stream_gives_what_came_before_an_error():
     with TextService(text_model()) as service:
         future = service.submit("generate", [[70, 71]], {"max_new_tokens": 280, "ignore_eos": True}, streams=True)
         stream = future.result(30).value
-        wait([stream.news(Waiters())], 30)
+        wait([Waiters().news(stream)], 30)
         first = stream.take()
         stream.cancel()
-        wait([stream.news(Waiters())], 30)
+        wait([Waiters().news(stream)], 30)
         while True:
             try:
                 first += stream.take()
@@ -81,19 +62,19 @@ def test_the_streams_of_a_step_wake_an_event_loop_once(monkeypatch):
     """All of them are told at the end of the step; what is there already is told at once."""
     told, waiters = [], Waiters()
     add = waiters.add
-    monkeypatch.setattr(waiters, "add", lambda done: (told.append(len(done)), add(done)))
+    monkeypatch.setattr(waiters, "add", lambda calls: (told.append(len(calls)), add(calls)))
     model = text_model()
     with TextService(model) as service:
         gate = Gate(model, monkeypatch)
         futures = [service.submit("generate", [[70, 71, i]], {"max_new_tokens": 9, "ignore_eos": True}, streams=True)
                    for i in range(5)]
         streams = [future.result(30).value for future in futures]
-        news = [stream.news(waiters) for stream in streams]
+        news = [waiters.news(stream) for stream in streams]
         wait_for(lambda: len(model.prepared.queue._open) == 5)
         gate.let(100)
         while not all(stream.ended for stream in streams):
             wait(news, 30)
             taken = [stream.take() for stream in streams]
-            news = [stream.news(waiters) for stream in streams if not stream.ended]
+            news = [waiters.news(stream) for stream in streams if not stream.ended]
             assert any(taken)
     assert max(told) == 5

@@ -205,7 +205,7 @@ class Packer:
         self._reserve("vectors of relative positions", float64_bytes, "the relative positions")
         weights = dict(self._weights)
         for affine in maps:     # rounded as the plan's other maps are
-            weights[affine.weight] = self._as_computed(affine.weight, relative.width)
+            weights[affine.weight] = self._round_as_planned(affine.weight, relative.width)
         keys, queries = relative_vectors(relative, weights)
         distances = np.arange(-relative.limit, relative.limit + 1)
         return RelativeWeights(
@@ -214,7 +214,7 @@ class Packer:
             None if queries is None else self._panels_of_heads(queries * scale, heads),
             relative_rows(distances, relative.limit, relative.buckets), relative.table.rows)
 
-    def _as_computed(self, name: str, K: int) -> np.ndarray:
+    def _round_as_planned(self, name: str, K: int) -> np.ndarray:
         """Return a weight [N,K], as the plan's precision rounds it, in float64."""
         parameter = Parameter((len(self._weights[name]), K), "linear")
         weight, scale = self._in_format(name, parameter)
@@ -238,9 +238,9 @@ class Packer:
         Layers that share their weights share the packed map, too.
         """
         key = operation.parts, operation.gate, operation.activation, x
-        return self._cached(key, lambda: self._linear(operation, x))
+        return self._cached(key, lambda: self._pack_linear(operation, x))
 
-    def _linear(self, operation: Linear, x: Buffer) -> PackedLinear:
+    def _pack_linear(self, operation: Linear, x: Buffer) -> PackedLinear:
         """Pack the parts of an operation side by side as one map [N, K], or take the map that the file holds."""
         product = self._product
         widths = [self.padded(part.width, part.heads) for part in operation.parts]
@@ -253,7 +253,7 @@ class Packer:
                 bias[columns] = self._weights[part.bias][rows]
         name = f"{PACKED_PREFIX}{operation.parts[0].weight}"
         if name in self._weights:       # the model was packed when it was converted
-            return self._packed_in_file(name, N, K, bias, activation)
+            return self._wrap_packed(name, N, K, bias, activation)
         weights, own_format = self._weights_in_one_format(operation, x)
         scales = np.ones((FORMATS[own_format].scales, N), np.float32)
         for part, columns, rows in runs:
@@ -283,7 +283,7 @@ class Packer:
         [own_format] = formats
         return weights, own_format
 
-    def _packed_in_file(self, name: str, N: int, K: int, bias: np.ndarray, activation: int) -> PackedLinear:
+    def _wrap_packed(self, name: str, N: int, K: int, bias: np.ndarray, activation: int) -> PackedLinear:
         """Return a map of N columns whose panels the file holds; their size tells which format they have."""
         panels, product = self._weights[name], self._product
         others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}
