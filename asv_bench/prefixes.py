@@ -110,7 +110,7 @@ def time_lookup(length: int = 8000, kept: int = 1000) -> None:
         work.entry = SimpleNamespace(alone=False)
         [sequence] = work.begin()
         prefixes.enter(sequence)
-        prefixes.turn_of(sequence)
+        prefixes.catch_up(sequence)
         return sequence
 
     texts = [RNG.integers(0, 40000, length)]

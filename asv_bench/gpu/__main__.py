@@ -20,6 +20,7 @@ from typing import Any
 from engine import BackendUnavailable
 from engine.backends import get_backend
 
+from . import cases
 from .record import Record, digest_of
 from .timing import Clock, take_turns
 
@@ -72,13 +73,13 @@ def main() -> int:
     record = Record(args.out, machine(device.name, backend.describe()))
     advance = partial(run_steps, record=record, clock=clock, again=args.again)
     done, left_out = advance(list(check_steps(device)))
-    more, late = advance(list(sanitizer_steps(device)), at_once=AT_ONCE)
-    done, left_out = done | more, left_out + late
     # A kernel that gives wrong results may also hang, so it is not timed.
     wgmma = device.capability == (9, 0) and all(result["ok"] for step, result in done.items() if "wgmma" in step.name)
-    if not args.only_check:
-        more, late = advance(timed_steps(device, wgmma))
-        done, left_out = done | more, left_out + late
+    first, rest = (timed_steps(device, wgmma, todo) for todo in (cases.FIRST, cases.REST))
+    for steps, at_once in ((first, 1), (list(sanitizer_steps(device)), AT_ONCE), (rest, 1)):
+        if not args.only_check or at_once > 1:
+            more, late = advance(steps, at_once=at_once)
+            done, left_out = done | more, left_out + late
     print(text(numbers(record.machine, done, left_out)))
     return 0 if all(result.get("ok", True) for result in done.values()) else 1
 
@@ -155,21 +156,24 @@ def groups_of(device: Any) -> list[str]:
     return [group for group in GROUPS if device.capability == (9, 0) or group not in ONLY_HOPPER]
 
 
-def timed_steps(device: Any, wgmma: bool) -> list[Step]:
-    """Return the timed cases, the most important first; wgmma: whether kernels that use wgmma take part."""
-    from . import cases, ours, peers
+def timed_steps(device: Any, wgmma: bool, todo: Sequence[tuple[str, Sequence[Any]]]) -> list[Step]:
+    """Return timed cases; wgmma: whether kernels that use wgmma take part; todo: cases by sections."""
+    from . import ours, peers
 
     makers: dict[str, dict[str, Callable]] = {
         "attention": {"engine": partial(ours.attention, device, wgmma), "torch": peers.attention},
         "encoder": {"engine": partial(ours.encoder, device, wgmma), "torch": peers.encoder},
         "linear": {"engine": partial(ours.linear_maps, device, wgmma), "torch": peers.linear_maps,
                    "cuBLASLt": partial(peers.cublaslt_maps, device)},
+        "rows": {"engine": partial(ours.rows, device)},
+        "window": {"engine": partial(ours.window, device, wgmma)},
+        "operation": {"engine": partial(ours.call, device), "torch": peers.attention},
     }
     if find_spec("torch") is None:
         for sides in makers.values():
-            del sides["torch"]
+            sides.pop("torch", None)
     return [Step(section, str(case), lambda seconds, case=case, sides=makers[section]: measure(case, sides))
-            for section, todo in cases.TIMED for case in todo]
+            for section, some in todo for case in some]
 
 
 def numbers(machine: dict[str, str], done: dict[Step, dict], left_out: list[str]) -> dict[str, Any]:
@@ -190,7 +194,7 @@ def numbers(machine: dict[str, str], done: dict[Step, dict], left_out: list[str]
 
 
 def measure(case: Any, makers: dict[str, Callable]) -> dict:
-    """Measure a case; returns it, its work (10^12 operations, or sequences) and its cells.
+    """Measure a case; returns it, its work (10^12 operations, 10^9 bytes, or sequences) and its cells.
 
     makers: for each side, a function that returns the side's contenders for a case. A cell belongs to one contender.
     """
@@ -201,7 +205,8 @@ def measure(case: Any, makers: dict[str, Callable]) -> dict:
             contenders |= make(case)
         except Exception as error:  # not enough memory, or a shape that a library does not support
             cells[side] = {"why": f"{type(error).__name__}: {error}"[:200]}
-    work = case.flops / 1e12 if hasattr(case, "flops") else case.B
+    work = (case.flops / 1e12 if hasattr(case, "flops") else case.bytes / 1e9 if isinstance(case, cases.Rows)
+            else case.B)
     return {"case": str(case), "work": work, "cells": cells | take_turns(contenders)}
 
 

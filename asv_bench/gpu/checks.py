@@ -5,33 +5,19 @@
 
 import argparse
 import json
-import math
-import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from engine.backends.numba_cuda.bucket import groups, largest_shape, stage
 from engine.backends.numba_cuda.device import Device, upload
-from engine.backends.numba_cuda.kernels import (
-    attention,
-    attention_hopper,
-    embedding,
-    heads,
-    linear,
-    linear_hopper,
-    norm,
-    pooling,
-)
+from engine.backends.numba_cuda.kernels import embedding, heads, linear, linear_few, linear_hopper, norm, pooling
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import (
     BFloat16Products,
     Float32Products,
     HopperProducts,
-    ScoreRule,
     choose_products,
 )
 from engine.backends.numba_cuda.ptx.epilogue import interleave
@@ -44,34 +30,12 @@ from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
+from .attention_checks import attention_checks, operand_checks
+from .check import BFLOAT16, FLOAT32, MODEL, Check, download, widened
 from .data import model_weights, normal, packed
-
-BFLOAT16, FLOAT32, MODEL = 3e-3, 2e-5, 1.5e-2
-"""Largest relative errors in the norm of all results: bfloat16 kernels, float32 kernels and models, bfloat16 models."""
-
+from .family_checks import family_checks
 
 EPILOGUES = ("bias", "gelu", "gelu_tanh", "relu", "silu", "residual", "gate")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One kernel in one case; `run` returns the device's result and the float64 result for the same operands."""
-
-    name: str
-    bound: float
-    run: Callable[[Device], tuple[np.ndarray, np.ndarray]]
-
-    def row(self, device: Device) -> dict[str, Any]:
-        """Return name, bound, ok, and the relative error, or the reason why there is none with its traceback."""
-        row: dict[str, Any] = {"name": self.name, "bound": self.bound, "ok": False}
-        try:
-            out, exact = self.run(device)
-        except Exception as error:  # the other checks must run even if this one fails
-            return row | {"why": f"{type(error).__name__}: {error}"[:300], "trace": traceback.format_exc()}
-        if not np.isfinite(out).all():
-            return row | {"why": "results are not finite"}
-        error = float(np.linalg.norm(out - exact) / np.linalg.norm(exact))
-        return row | {"error": error, "ok": error <= self.bound}
 
 
 def linear_checks(ways: list[Callable], bound: float, small: bool) -> Iterator[Check]:
@@ -96,14 +60,13 @@ def bit_checks(ways: list[Callable], small: bool) -> Iterator[Check]:
                             partial(run_bits, make, N, M, K, epilogue, exchanged))
 
 
-def attention_checks(make: Callable, bound: float, small: bool) -> Iterator[Check]:
-    """Yield checks of every head width, with the tiles for short and for long sequences."""
-    lengths = [9, 1, 70] if small else [1, 63, 64, 65, 127, 128, 129, 512, 1000]
-    widths = attention_hopper.WIDTHS if make is HopperProducts else attention.WIDTHS
-    for d in widths[-1:] if small else widths:
-        for longest in (64, 65):
-            yield Check(f"attention d={d}, tiles for {longest} tokens", bound,
-                        partial(run_attention, make, lengths, 2, d, longest))
+def few_checks(small: bool) -> Iterator[Check]:
+    """Yield checks of the maps of few rows, for weights as both kinds of products lay them out."""
+    M, K = (48, 72) if small else (1000, 776)
+    for N in (5, 20) if small else (1, 16, 17, 64, linear_few.MOST_ROWS):
+        for name, make in (("", BFloat16Products), (" laid out", HopperProducts)):
+            yield Check(f"bits of linear, {N} rows{name}", 0.0, partial(run_bits, make, N, M, K, "residual", False))
+        yield Check(f"linear, {N} rows gate", BFLOAT16, partial(run_linear, BFloat16Products, N, M, K, "gate"))
 
 
 def row_checks(small: bool) -> Iterator[Check]:
@@ -134,6 +97,7 @@ _WGMMA = [partial(HopperProducts, tile=tile)
 GROUPS: dict[str, Callable[[bool], Iterator[Check]]] = {
     "mma bits": partial(bit_checks, _MMA),
     "wgmma bits": partial(bit_checks, _WGMMA),
+    "few rows": few_checks,
     "mma linear": partial(linear_checks, _MMA, BFLOAT16),
     "mma attention": partial(attention_checks, BFloat16Products, BFLOAT16),
     "float32 linear": partial(linear_checks, [Float32Products], FLOAT32),
@@ -142,30 +106,22 @@ GROUPS: dict[str, Callable[[bool], Iterator[Check]]] = {
     "model": model_checks,
     "wgmma linear": partial(linear_checks, _WGMMA, BFLOAT16),
     "wgmma attention": partial(attention_checks, HopperProducts, BFLOAT16),
+    "operations": operand_checks,
+    "families": partial(family_checks, False),
+    "other encoders of the families": partial(family_checks, True),
 }
 """The checks of each group, the most decisive first; called with True they are tiny, for the sanitizer and the
 emulator."""
 
-KERNELS = {"mma bits": ["linear"], "wgmma bits": ["linear_hopper"], "mma linear": ["linear"],
-           "mma attention": ["attention"], "float32 linear": ["float32"], "float32 attention": ["float32"],
+KERNELS = {"mma bits": ["linear"], "wgmma bits": ["linear_hopper"], "few rows": ["linear_few"],
+           "mma linear": ["linear"], "mma attention": ["attention", "linear"], "float32 linear": ["float32"],
+           "float32 attention": ["float32"],
            "rows": ["copy", "embedding", "heads", "norm", "pooling"], "wgmma linear": ["linear_hopper"],
            "wgmma attention": ["attention_hopper", "attention"]}
 """The modules of kernels that each group runs, on which its results depend; a group that is not here runs all."""
 
 ONLY_HOPPER = ("wgmma bits", "wgmma linear", "wgmma attention")
 """Groups that run on compute capability 9.0 only."""
-
-
-def download(device: Device, array: Any) -> np.ndarray:
-    """Copy an array to the host, and convert bfloat16 to float32."""
-    host = np.empty(array.shape, array.dtype)
-    device.copy(host, array)
-    device.mark()()
-    return from_bfloat16(host) if host.dtype == np.uint16 else host
-
-
-def widened(operand: np.ndarray) -> np.ndarray:
-    return (from_bfloat16(operand) if operand.dtype == np.uint16 else operand).astype(np.float64)
 
 
 def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: Device) -> tuple[np.ndarray, np.ndarray]:
@@ -228,26 +184,6 @@ def emulated_sums(N: int, M: int, K: int) -> np.ndarray:
     sums = np.zeros((N, M), np.float32)
     add_products(*(from_bfloat16(to_bfloat16(operand)) for operand in operands(N, M, K)), sums)
     return sums
-
-
-def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: int,
-                  device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """Run attention of all sequences of a batch, with tiles for sequences of up to `longest` tokens."""
-    products = make(device)
-    batch = packed(lengths)
-    group, = groups(batch, batch.tokens)
-    staging = np.zeros(largest_shape(batch.tokens).size, np.int32)
-    shape = stage(batch, group, products.tile_rows(longest, d), staging)
-    _, _, _, cu_seqlens, tiles = shape.views(upload(device, staging))
-    qkv = normal(4, shape.tokens, 3 * H * d)
-    qkv = to_bfloat16(qkv) if products.dtype == np.uint16 else qkv
-    out = device.allocate((shape.tokens, H * d), products.dtype)
-    products.attention(upload(device, qkv), out, H, ScoreRule(1 / math.sqrt(d)), cu_seqlens, tiles, shape.tile_rows)
-    exact = []
-    for start, end in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
-        heads = widened(qkv[start:end]).reshape(end - start, 3, H, d).transpose(1, 2, 0, 3)
-        exact.append(ops.attention(*heads).transpose(1, 0, 2).reshape(end - start, H * d))
-    return download(device, out)[: batch.tokens], np.concatenate(exact)
 
 
 def run_norm(kind: str, N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ def packed(lengths: list[int], config: ModelConfig | None = None) -> Batch:
     ids = rng.integers(0, config.vocab_size if config else 1, N, np.int32)
     positions = np.concatenate([np.arange(n) for n in lengths]).astype(np.int32)
     return Batch(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), ids, None, positions,
-                 rng.integers(0, 2, N, np.int32))
+                 rng.integers(0, config.token_types if config and config.token_types else 1, N, np.int32))
 
 
 @cache

@@ -1,10 +1,10 @@
 """Prepare PyTorch's contenders: SDPA with each backend, linear layers with cuBLAS, an encoder eager and compiled.
 
-The encoder is simple and fast: bfloat16 throughout, SDPA, sequences of one length without a mask. It uses the engine's
-weights. When compiled, it is recorded as a CUDA graph, as the engine's passes are.
+The encoders are simple and fast (`torch_models.py`): bfloat16 throughout, SDPA, and FlexAttention where a mask limits a
+compiled one. When compiled, an encoder is recorded as a CUDA graph, as the engine's passes are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from engine.backends.numba_cuda.device import Device, upload
 from engine.weights.bfloat16 import to_bfloat16
 
 from . import cublaslt
-from .cases import MODELS, Attention, Encoder, Linear
+from .cases import MODELS, Attention, Call, Encoder, Linear
 from .data import model_weights, normal, packed
 from .timing import timed
 
@@ -22,18 +22,21 @@ Contenders = dict[str, Callable[[int], float]]
 
 
 def attention(case: Attention) -> Contenders:
-    """Return SDPA with FlashAttention and with cuDNN; [B,H,T,d] are views of the output of one GEMM."""
+    """Return SDPA with FlashAttention and with cuDNN; [B,H,T,d] are views of the output of one GEMM, but for a call."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
     qkv = torch.from_numpy(normal(0, case.tokens, 3 * case.width)).to("cuda", torch.bfloat16)
     q, k, v = qkv.view(case.B, case.T, 3, case.H, case.d).permute(2, 0, 3, 1, 4)
+    causal = isinstance(case, Call) and case.causal
+    if isinstance(case, Call):
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
 
     def contender(backend: Any) -> Callable[[int], float]:
         def work() -> None:
             with sdpa_kernel(backend):
-                scaled_dot_product_attention(q, k, v)
+                scaled_dot_product_attention(q, k, v, is_causal=causal)
 
         return timed(work, torch.cuda.synchronize)
 
@@ -72,26 +75,34 @@ def _address(array: Any) -> int:
 
 
 def encoder(case: Encoder) -> Contenders:
-    """Return the forward pass from token ids on the host to complete token vectors on the device."""
+    """Return the forward pass from token ids on the host to complete token vectors on the device.
+
+    Sequences of mixed lengths lie in one row, whose attention FlexAttention limits; that is compiled alone.
+    """
     import torch
 
-    config = MODELS[case.model]
-    batch = packed([case.T] * case.B, config)
-    ids = (batch.input_ids, batch.position_ids, batch.token_type_ids)
-    arrays = [np.ascontiguousarray(a, np.int64).reshape(case.B, case.T) for a in ids if a is not None]
+    from .torch_models import FORWARD, prepared
 
-    def contender(function: Callable[..., Any]) -> Callable[[int], float]:
+    config = MODELS[case.model]
+    batch = packed(case.lengths, config)
+    ids, forward = (batch.input_ids, batch.position_ids, batch.token_type_ids), FORWARD[config.family]
+    shape = (1, -1) if case.mixed else (case.B, case.T)
+    arrays = [np.ascontiguousarray(a, np.int64).reshape(shape) for a in ids if a is not None]
+
+    def contender(function: Callable[..., Any], flexible: bool) -> Callable[[int], float]:
+        made = prepared(config, case.lengths, case.mixed, flexible, torch.bfloat16, "cuda")
+
         def work() -> None:
             with torch.inference_mode():
-                function(weights(case.model), config.num_layers, config.num_heads,
-                         *(torch.from_numpy(a).to("cuda", non_blocking=True) for a in arrays))
+                function(weights(case.model), config,
+                         *(torch.from_numpy(a).to("cuda", non_blocking=True) for a in arrays), made)
             torch.cuda.synchronize()
 
         return timed(work, torch.cuda.synchronize)
 
-    found = {"torch eager": contender(forward)}
+    found = {} if case.mixed else {"torch eager": contender(forward, False)}
     if case.compiled:
-        found["torch compiled"] = contender(torch.compile(forward, mode="reduce-overhead", dynamic=False))
+        found["torch compiled"] = contender(torch.compile(forward, mode="reduce-overhead", dynamic=False), True)
     return found
 
 
@@ -102,26 +113,3 @@ def weights(model: str) -> dict[str, Any]:
 
     arrays = model_weights(MODELS[model])
     return {name: torch.from_numpy(array).to("cuda", torch.bfloat16) for name, array in arrays.items()}
-
-
-def forward(weights: Mapping[str, Any], layers: int, heads: int, ids: Any, positions: Any, types: Any) -> Any:
-    """Run a post-norm encoder on [B,T] ids: [B,T,D] in the weights' dtype."""
-    from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
-
-    def norm(x: Any, name: str) -> Any:
-        return layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-12)
-
-    def affine(x: Any, name: str) -> Any:
-        return linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
-
-    tables = {"word": ids, "position": positions, "token_type": types}
-    x = norm(sum(weights[f"embeddings.{name}"][rows] for name, rows in tables.items()), "embeddings.norm")
-    for i in range(layers):
-        prefix = f"layers.{i}."
-        q, k, v = (affine(x, f"{prefix}attention.{name}").unflatten(-1, (heads, -1)).transpose(1, 2)
-                   for name in ("query", "key", "value"))
-        context = scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        x = norm(x + affine(context, f"{prefix}attention.output"), f"{prefix}attention.norm")
-        up = gelu(affine(x, f"{prefix}ffn.up"))
-        x = norm(x + affine(up, f"{prefix}ffn.down"), f"{prefix}ffn.norm")
-    return x

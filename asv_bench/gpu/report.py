@@ -1,6 +1,9 @@
 """Format the results as text."""
 
-UNITS = {"attention": "TFLOP/s", "linear": "TFLOP/s", "encoder": "sequences/s"}
+from .goals import goal_lines
+
+UNITS = {"rows": "GB/s", "encoder": "sequences/s", "window": "TFLOP/s as of all keys", "operation": "TFLOP/s",
+         "attention": "TFLOP/s", "linear": "TFLOP/s"}
 """Unit of each section's speeds."""
 
 
@@ -12,7 +15,7 @@ def speed(work: float, cell: dict) -> float | None:
 def text(numbers: dict) -> str:
     """Format all numbers as Markdown."""
     machine = ", ".join(f"{name} {value}" for name, value in numbers["machine"].items())
-    lines = ["# The engine on a GPU", "", machine, "", *check_lines(numbers["checks"]), ""]
+    lines = ["# The engine on a GPU", "", machine, "", *check_lines(numbers["checks"]), "", *goal_lines(numbers), ""]
     lines += [f"- {run}: {result}" for run, result in numbers["sanitizer"].items()]
     for section, unit in UNITS.items():
         if rows := numbers.get(section):

@@ -50,7 +50,7 @@ class EngineEmbeddings(Embeddings):
             raise InputError('EngineEmbeddings needs a model: EngineEmbeddings("path"), or model_name="path"')
         encode_options = {**(encode_options or {}), **(load_options.pop("encode_kwargs", None) or {})}
         load_options |= load_options.pop("model_kwargs", None) or {}
-        self.engine = _loaded(Engine, model, load_options)
+        self.engine = _load_unless_loaded(Engine, model, load_options)
         self.encode_options = {"truncation": True, **encode_options}
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -98,7 +98,7 @@ class EngineReranker(BaseDocumentCompressor):
     @cached_property
     def reranker(self) -> Reranker:
         """The loaded model."""
-        return _loaded(Reranker, self.model, self.load_options or {})
+        return _load_unless_loaded(Reranker, self.model, self.load_options or {})
 
     def compress_documents(self, documents: Sequence[Document], query: str, callbacks: Any = None) -> list[Document]:
         """Return copies of the best documents, the best first, with the score as metadata["relevance_score"].
@@ -119,7 +119,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _loaded(kind: type[Model], model: Any, options: dict[str, Any]) -> Model:
+def _load_unless_loaded(kind: type[Model], model: Any, options: dict[str, Any]) -> Model:
     """Return a model of a class that is loaded already, or load it from its path."""
     if not isinstance(model, kind):
         return kind.load(model, **options)

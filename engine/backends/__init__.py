@@ -38,7 +38,8 @@ def get_backend(name: str) -> Backend:
     if not isinstance(name, str):
         raise InputError(f"backend must be the name of a backend or 'auto', not {shown(name)}")
     if name != "auto" and name not in BACKENDS:
-        raise BackendUnavailable(f"no backend is called {shown(name)}; choose auto, {', '.join(BACKENDS)}")
+        raise BackendUnavailable(f"no backend is called {shown(name)}; choose auto, {', '.join(BACKENDS)}: cuda runs "
+                                 "on an NVIDIA GPU, and the others on CPUs")
     able: list[Backend] = []
     reasons = []
     for candidate in AUTO if name == "auto" else (name,):
@@ -73,8 +74,8 @@ def choose_backend(name: Any, bits: Any, parts: Iterable[Transformer] = ()) -> B
         raise UnsupportedError(reason)
     for part in parts:
         if part.config.decodes and not isinstance(backend, DecodingBackend):
-            raise UnsupportedError(f"this model has a decoder, and the backend {backend.name} runs none; cython, numba "
-                                   "and reference do")
+            raise UnsupportedError(f"this model has a decoder, and the backend {backend.name} runs none, for texts or "
+                                   "for heads that read it; pass backend='auto', for the fastest one of CPUs")
         _check_layout(backend, part, portable)
     return backend
 

@@ -59,9 +59,9 @@ def changed(logits: NDArray[np.floating], changes: Changes | None) -> NDArray[np
 
 
 def best_of(s: NDArray[np.floating], k: int) -> NDArray[np.int64]:
-    """Return the ids of the k largest numbers of [V], best first, the lowest id first among equals.
+    """Return the ids of the k largest numbers of [V], best first, the lowest id first among equals: [k], k at most V.
 
-    NaN is never chosen; -1 stands where fewer than k are left.
+    NaN is never chosen: where fewer than k numbers are no NaN, -1 fills the last places.
     """
     if k == 1 and not np.isnan(highest := s[s.argmax()]):     # the maximum alone is found in a tenth of the time
         return np.array([(s == highest).argmax()])

@@ -126,7 +126,7 @@ class Forest(Generic[Rows]):
         self._dropped.extend(hypotheses)
 
     def settle(self) -> list[Rows]:
-        """End the requests and drop the hypotheses as was wanted; return the rows of those that become no parents."""
+        """Do what `end` and `drop` have asked for; return the rows of the hypotheses that become no parents."""
         freed: list[Rows] = []
         while self._dropped:        # an entry leaves its queue last, so that an interrupt in between loses nothing
             self._release(self._dropped[0], freed)
@@ -155,6 +155,7 @@ class Forest(Generic[Rows]):
         return [self._parent(row) for row in rows]
 
     def _parent(self, row: Row) -> Node[Rows] | None:
+        """Return the parent of a row, None for a new path; raises `InputError` for a row that cannot be computed."""
         self.check(row.request)
         tokens = row.tokens
         if not isinstance(tokens, np.ndarray) or tokens.dtype != np.int64 or tokens.ndim != 1 or not len(tokens):

@@ -103,14 +103,14 @@ class Scores:
             return [self]
         ends = np.cumsum([np.sum([_sizes(row) for row in rows], axis=0, initial=0) if rows else np.zeros(7, np.int64)
                           for rows in parts], axis=0)
-        return [self._at([slice(*place) for place in zip(begin, end, strict=True)])
+        return [self._select([slice(*place) for place in zip(begin, end, strict=True)])
                 for begin, end in pairwise([[0] * 7, *ends.tolist()])]
 
     def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:
         """Return the scores of some of the rows. rows: of the step; stays: for each, whether it is one of them."""
-        return self._at([np.repeat(np.array(stays), sizes) for sizes in zip(*map(_sizes, rows), strict=True)])
+        return self._select([np.repeat(np.array(stays), sizes) for sizes in zip(*map(_sizes, rows), strict=True)])
 
-    def _at(self, places: Sequence[slice | NDArray[np.bool_]]) -> Scores:
+    def _select(self, places: Sequence[slice | NDArray[np.bool_]]) -> Scores:
         """Return some of the scores. places: in the order of `_sizes`."""
         rows, written, lines, best, likely, given, drawn = places
         chosen = Chosen(self.chosen.log_sum_exp[lines], self.chosen.best[best], self.chosen.likely[likely],

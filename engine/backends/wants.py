@@ -137,9 +137,10 @@ class Changes:
 
     seen: IdSet | None = None
     penalty: float = 1.0
-    """Of the words that are seen."""
+    """Divides a positive logit of a word in `seen`, and multiplies a negative one."""
     addends: Addends | None = None
     allowed: IdSet | None = None
+    """The words that keep their logits; those of all others become -inf."""
 
     def __post_init__(self) -> None:
         if not 0 < self.penalty < np.inf:

@@ -119,8 +119,10 @@ class _Reader:
         return _FLAGS[following.lower()]
 
     def _place(self, place: str, typed: str, value: str | None) -> None:
+        """Keep the value of an option that stands for an argument without a name, such as the model."""
+        value = self._value(typed, value)
         given = self._taken.places.setdefault(place, [])
-        given.append(_Given(typed, value := self._value(typed, value), value))
+        given.append(_Given(typed, value, value))
         if place == MODEL and len(given) > 1:
             raise InputError(f"{given[0]} and {given[1]} both give the model; leave one of them out")
 
@@ -154,12 +156,15 @@ class _Reader:
     def _note_ours(self, typed: str, value: str | None) -> None:
         """Keep what one of our own options, perhaps cut short, was given."""
         long = typed.startswith("--")
-        found = {id(action): action for action in self._command._actions for option in action.option_strings
-                 if option == typed or (option.startswith(typed) if long else option == typed[:2])}
-        exact = [action for action in found.values() if typed in action.option_strings]
-        if len(exact or found) != 1:
+
+        def is_meant(option: str) -> bool:
+            return option == typed or (option.startswith(typed) if long else option == typed[:2])
+
+        meant = [action for action in self._command._actions if any(map(is_meant, action.option_strings))]
+        exact = [action for action in meant if typed in action.option_strings]
+        if len(exact or meant) != 1:
             return
-        [action] = exact or found.values()
+        [action] = exact or meant
         if action.nargs == 0:
             self._note(action, _Given(typed, None, ""))
         elif action.nargs is None:
@@ -167,6 +172,7 @@ class _Reader:
             self._note(action, _Given(typed, value, value))
 
     def _note(self, action: argparse.Action, given: _Given) -> None:
+        """Keep what an option was given, for an error if it is given twice; some options may be."""
         if not isinstance(action, argparse._AppendAction):
             self._given.setdefault(action.option_strings[-1], []).append(given)
 

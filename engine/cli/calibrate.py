@@ -83,6 +83,7 @@ def _holder(model: Model, kind: str, answers: Any, options: dict[str, Any]) -> E
 
 
 def _print(report: CalibrationReport) -> None:
+    """Print what a calibration found, and the measures before and after it."""
     calibration = report.calibration
     print(f"{calibration.task}: {calibration!r}")
     if report.before is None or report.after is None:

@@ -48,13 +48,13 @@ def formula(operation: Operation) -> str:
         case Embed():
             tables = (operation.word or Table("embeddings", 0), operation.position, operation.token_type)
             factor = "" if operation.scale == 1.0 else f"{operation.scale:g} "
-            return f"{operation.out} = {factor}{' + '.join(_last(table.name) for table in tables if table)}"
+            return f"{operation.out} = {factor}{' + '.join(_last_part(table.name) for table in tables if table)}"
         case Norm():
             residual = "" if operation.residual is None else f"{operation.residual} + "
             return f"{operation.out} = {residual}{operation.kind}_norm({operation.x})"
         case Linear():
             x = operation.x if operation.scale == 1.0 else f"({operation.scale:g} {operation.x})"
-            maps = [f"{_last(part.weight.removesuffix('.weight'))} {x}" for part in operation.parts]
+            maps = [f"{_last_part(part.weight.removesuffix('.weight'))} {x}" for part in operation.parts]
             outs = ", ".join(dict.fromkeys(part.out for part in operation.parts))
             if operation.gate:
                 return f"{outs} = {operation.activation}({maps[0]}) * ({maps[1]})"
@@ -98,5 +98,5 @@ def _frequencies(rotary: Rotary) -> str:
     return f"theta {rotary.theta:g}{scale}{factor}"
 
 
-def _last(name: str) -> str:
+def _last_part(name: str) -> str:
     return name.rpartition(".")[2]

@@ -285,6 +285,7 @@ class _Progress:
         return time.monotonic() - self._start
 
     def show(self, unit: Unit, part: JobPart) -> None:
+        """Print that a part is done: as an event in JSON, or as a line that the next one replaces on a terminal."""
         self._done, self._rows = self._done + 1, self._rows + part.counts["rows"]
         rate, left = self._rows / self.seconds, self.seconds / self._done * (self._missing - self._done)
         if self._json:

@@ -150,9 +150,10 @@ def _as_json(result: Any) -> str:
     written = {"text": result.text, "ids": result.ids, "score": result.score, "finish_reason": result.finish_reason}
     written |= {name: value for name in ("stop_text", "seed") if (value := getattr(result, name)) is not None}
     if result.logprobs is not None:
-        written["logprobs"] = [_told(one) | {"top": [*map(_told, one.top)]} for one in result.logprobs]
+        written["logprobs"] = [_logprob_as_json(one) | {"top": [*map(_logprob_as_json, one.top)]}
+                               for one in result.logprobs]
     return json.dumps(written, ensure_ascii=False)
 
 
-def _told(logprob: TokenLogprob) -> dict[str, Any]:
+def _logprob_as_json(logprob: TokenLogprob) -> dict[str, Any]:
     return {"id": logprob.id, "text": logprob.text, "logprob": logprob.logprob}

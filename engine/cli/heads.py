@@ -171,6 +171,7 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _object(line: str, fields: dict[str, type], place: str) -> dict[str, Any]:
+    """Return the object of a line of JSON that has some fields of some types; raises `InputError`."""
     with located(place):
         try:
             row = parse_object(line.encode("utf-8", "surrogatepass"))

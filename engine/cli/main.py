@@ -124,6 +124,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
 
 
 def _add_convert(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine convert`."""
     add_model(command, "Hugging Face or sentence-transformers folder", "folder")
     command.add_argument("out", nargs="?", help="file to write, ending in .npz")
     command.add_argument("-o", "--output", metavar="OUT", help="the same")
@@ -142,6 +143,7 @@ def _add_convert(command: argparse.ArgumentParser) -> None:
 
 
 def _add_fetch(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine fetch`."""
     command.add_argument("name", help="name of the model, such as intfloat/e5-small-v2; of a repository with several "
                          ".gguf or .npz files, org/name/FILE")
     add_revision(command)
@@ -153,6 +155,7 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
 
 
 def _add_encode(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine encode`."""
     add_model(command)
     command.add_argument("file", nargs="?", help="UTF-8 text, one sentence per line; - for standard input, the "
                          "default; or one sentence itself, where there is no such file; or images, by their paths or "

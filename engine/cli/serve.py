@@ -82,6 +82,7 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace, names: Names) -> Settings:
+    """Return the settings of the server that the arguments give."""
     from ..server.settings import Settings
 
     if args.uds is not None and (args.host is not None or args.port is not None):

@@ -75,7 +75,7 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
         hidden_states = [hidden_states]
     layers = [_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
               for entry in _entries("output_hidden_states", hidden_states, list(range(L + 1)))]
-    return WantedOutputs({layer: _counted(layer, L + 1) for layer in layers},
+    return WantedOutputs({layer: _from_zero(layer, L + 1) for layer in layers},
                  weights=read_attention_heads("output_attentions", attentions, L, H),
                  entropy=read_attention_heads("output_entropies", entropies, L, H), depth=L)
 
@@ -93,7 +93,7 @@ def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[Attentio
         if len(pair) != 2:
             raise InputError(f"{name} must be True or {expected}, such as [(0, 0)]; {shown(entry)} is no pair")
         given = _number(pair[0], L, name, expected), _number(pair[1], H, name, expected)
-        heads[given] = _counted(given[0], L), _counted(given[1], H)
+        heads[given] = _from_zero(given[0], L), _from_zero(given[1], H)
     return heads
 
 
@@ -119,6 +119,6 @@ def _number(value: Any, count: int, name: str, expected: str) -> int:
     return number
 
 
-def _counted(number: int, count: int) -> int:
+def _from_zero(number: int, count: int) -> int:
     """Return a number from -count to count - 1, as the caller gives it, counted from 0."""
     return number + count if number < 0 else number

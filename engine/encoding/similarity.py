@@ -71,23 +71,24 @@ def _kind(vectors: Any, width_of: Callable[[], int]) -> str:
 
 
 def packed_similarity(precision: str, a: Any, b: Any) -> np.ndarray:
-    """Return 1 - 2 h / n for each packed vector of a, [n,D/8] or [D/8], with each of b: float32 [n,m].
+    """Return the cosine of each packed vector of a, [n,D/8] or [D/8], and each of b: float32 [n,m].
 
-    precision: one of `PACKED`. Raises `InputError` for vectors that cannot be compared.
+    A bit stands for 1 or -1, so the cosine is 1 - 2 h / D, where h bits differ. precision: one of `PACKED`. Raises
+    `InputError` for vectors that cannot be compared.
     """
     a, b = _bytes(precision, a, b)
     return np.array([_cosine_of_bits(row[None], b) for row in a], np.float32).reshape(len(a), len(b))
 
 
 def packed_pairwise(precision: str, a: Any, b: Any) -> np.ndarray:
-    """Return 1 - 2 h / n for each packed vector of a and the vector of b in the same place: float32 [n]."""
+    """Return the cosine of each packed vector of a and the vector of b in the same place: float32 [n]."""
     a, b = _bytes(precision, a, b)
     _check_lengths(a, b)
     return _cosine_of_bits(a, b)
 
 
 def _cosine_of_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return 1 - 2 h / n of the rows of bytes a [m or 1, D/8] and b [m, D/8]: float32 [m]."""
+    """Return 1 - 2 h / D, where h bits differ, of the rows a [m or 1, D/8] and b [m, D/8] of bytes: float32 [m]."""
     differing = _ONES[a ^ b].sum(axis=1, dtype=np.int64)
     return (1 - 2 * differing / max(1, 8 * b.shape[1])).astype(np.float32)
 

@@ -90,7 +90,7 @@ class TextEncoder(VectorEncoder):
                  "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}
         if self.uses_token_types:
             given["token_type_ids"] = (tokens.token_type_ids, 0)
-        return {name: _padded(rows, value) for name, (rows, value) in given.items()}
+        return {name: _pad_right(rows, value) for name, (rows, value) in given.items()}
 
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
         """Return the number of tokens of a batch of the queue, which may be of several calls, and what a job reads."""
@@ -173,7 +173,8 @@ def role_prompt(text: TextConfig, names: Sequence[str]) -> str:
     return next((text.prompts[name] for name in names if name in text.prompts), "")
 
 
-def _padded(rows: list[np.ndarray], value: int) -> np.ndarray:
+def _pad_right(rows: list[np.ndarray], value: int) -> np.ndarray:
+    """Return rows of any lengths as int64 [rows, longest], filled with a value behind their ends."""
     padded = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row

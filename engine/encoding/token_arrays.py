@@ -139,11 +139,11 @@ def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
     # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
     if not fits or (array.size and array.dtype.kind not in ("iu" if width is None else "f")):
         hint = "or a list of sequences of any lengths" if rank == 2 else "as one of the sequences of a list"
-        raise InputError(f"{name} must be {expected}, {hint}, not {_found(name, value, array)}")
+        raise InputError(f"{name} must be {expected}, {hint}, not {_describe_wrong(name, value, array)}")
     return array
 
 
-def _found(name: str, value: Any, array: np.ndarray) -> str:
+def _describe_wrong(name: str, value: Any, array: np.ndarray) -> str:
     """Say what came in place of an array, and what to do."""
     if array.dtype.kind in "US":
         return f"{shown(value, 60)}; encode reads texts, and forward(**tokenize(texts)) their token ids"
@@ -201,6 +201,7 @@ def read_companion(name: str, value: Any, form: InputShape) -> np.ndarray:
 
 
 def _check_same(name: str, array: InputShape, form: InputShape) -> None:
+    """Raise `InputError` unless an array has the form of the tokens: list or array, shape and lengths."""
     if (array.shape is None) != (form.shape is None):
         expected = "a list of sequences" if form.shape is None else "an array [B,T]"
         raise InputError(f"{name} must be {expected}, as the tokens are")

@@ -19,21 +19,21 @@ from .parts import Family
 _MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
 
 
-def _joined(table: str) -> dict[Any, Any]:
+def _rows_of_families(table: str) -> dict[Any, Any]:
     """Return the rows of the tables of this name in all modules, in the order of their keys."""
     rows = [row for module in _MODULES for row in getattr(module, table, {}).items()]
     return dict(sorted(rows, key=lambda row: row[0]))
 
 
-FAMILIES: dict[str, Family] = _joined("FAMILIES")
+FAMILIES: dict[str, Family] = _rows_of_families("FAMILIES")
 """The family of each model_type of config.json."""
-BY_POSITIONS: dict[tuple[str, str], Family] = _joined("BY_POSITIONS")
+BY_POSITIONS: dict[tuple[str, str], Family] = _rows_of_families("BY_POSITIONS")
 """The families that share their model_type with another one, by model_type and position_embedding_type."""
-ARCHITECTURES: dict[str, Architecture] = _joined("ARCHITECTURES")
+ARCHITECTURES: dict[str, Architecture] = _rows_of_families("ARCHITECTURES")
 """The supported values of general.architecture in GGUF files."""
-REFUSED: dict[str, str] = _joined("REFUSED")
+REFUSED: dict[str, str] = _rows_of_families("REFUSED")
 """Why a model_type is refused that users may take for one of the supported families."""
-REFUSED_CLASSES: dict[str, str] = _joined("REFUSED_CLASSES")
+REFUSED_CLASSES: dict[str, str] = _rows_of_families("REFUSED_CLASSES")
 """What the models of a class do whose config.json has the model_type of a supported family, and that are refused."""
 
 

@@ -41,7 +41,7 @@ _CROSS = {
 
 def _names(part: str, other: str, layer: dict[str, str], embeddings: dict[str, str], copies: tuple[str, ...] = (),
            left_out: tuple[str, ...] = ()) -> Names:
-    # part, other: "encoder" or "decoder", the part of the model that is read, and the one whose tensors are left out
+    """Return the tensor names of a part of the model, "encoder" or "decoder"; other: the part that is left out."""
     return Names(
         prefix="",
         embeddings={

@@ -64,10 +64,10 @@ def read_generator(values: Values) -> Parts:
         logits="own",
         logits_bias=True,
     )
-    return Parts(Part(config, CODEGEN, _parted) if family == "codegen" else Part(config, GPTJ, with_one_norm))
+    return Parts(Part(config, CODEGEN, _split_qkv) if family == "codegen" else Part(config, GPTJ, with_one_norm))
 
 
-def _parted(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+def _split_qkv(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return the weights with one norm, and queries, keys and values cut out of the parts of their tensor."""
     cut: Weights = {}
     for name, array in with_one_norm(config, weights)[1].items():

@@ -114,12 +114,12 @@ def _relative(values: Values, max_positions: int) -> RelativePositions | None:
         limit=limit if limit >= 1 else max_positions,
         buckets=max(buckets, 0),
         terms=tuple(term for term in TERMS if term in terms),
-        norm=_normed(values),
+        norm=_has_distance_norm(values),
         own_maps=not boolean(values, "share_att_key", False),
     )
 
 
-def _normed(values: Values) -> bool:
+def _has_distance_norm(values: Values) -> bool:
     """Return whether the table of relative positions has a LayerNorm."""
     stated = values.get("norm_rel_ebd", "none")
     names = {name.strip() for name in stated.lower().split("|")} if isinstance(stated, str) else {""}

@@ -111,7 +111,7 @@ class Names:
         shapes, split, tensors = expected_shapes(config), {}, dict(weights)
         for canonical, copies in self.copies.items():
             for name in copies:
-                if (copy := tensors.pop(_copy(canonical, name), None)) is not None:
+                if (copy := tensors.pop(_name_of_copy(canonical, name), None)) is not None:
                     tensors.setdefault(canonical, copy)
         if self.norms_less_one:
             tensors |= {name: _plus_one(array) for name, array in tensors.items() if name.endswith("norm.weight")}
@@ -150,9 +150,9 @@ class Names:
         bare = name
         for prefix in _WRAPPERS:
             bare = bare.removeprefix(prefix)
-        bare = next((bare.removeprefix(prefix) for prefix in _each(self.prefix) if bare.startswith(prefix)), bare)
+        bare = next((bare.removeprefix(prefix) for prefix in _as_tuple(self.prefix) if bare.startswith(prefix)), bare)
         if canonical := next((ours for ours, copies in self.copies.items() if bare in copies), None):
-            return _copy(canonical, bare)
+            return _name_of_copy(canonical, bare)
         bare = _in_new_words(bare)
         if bare in self._of_heads:
             return HEAD_PREFIX + bare
@@ -160,7 +160,7 @@ class Names:
             return None
         if bare in self.embeddings:
             return self.embeddings[bare]
-        before = "|".join(map(re.escape, _each(self.layers)))
+        before = "|".join(map(re.escape, _as_tuple(self.layers)))
         match = re.fullmatch(rf"(?:{before})([0-9]+)\.(.+?)(\.weight|\.bias|\.lambda1)?", bare)
         if match and match[2] in self.layer:
             return f"layers.{match[1]}.{self.layer[match[2]]}{match[3] or ''}"
@@ -175,8 +175,8 @@ def _in_new_words(name: str) -> str:
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name))
 
 
-def _copy(canonical: str, name: str) -> str:
-    """Return the name of a copy between `rename` and `split`."""
+def _name_of_copy(canonical: str, name: str) -> str:
+    """Return the name that `rename` gives a tensor that should equal another one; `split` compares and drops it."""
     return f"{canonical} as {name}"
 
 
@@ -185,5 +185,5 @@ def _plus_one(array: np.ndarray) -> np.ndarray:
         return widened(array) + np.float32(1)
 
 
-def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:
+def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names

@@ -81,10 +81,9 @@ class CTranslate2File:
     def read(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False) -> dict[str, np.ndarray]:
         """Return the arrays, read-only, under the names that `rename` returns for their names and for their aliases.
 
-        As in `read_safetensors`, an array whose new name is None is not read, and float32, bfloat16 and, with
-        keep_float16, float16 are views of the map where they are aligned. An alias gives the same array. int8 and int16
-        are divided by their scales, as CTranslate2 does it, and given as float32; the scales are not given. int32 is
-        left as it is. Raises `WeightsError`.
+        An array whose new name is None is not read. Arrays in float32, in bfloat16 and, with keep_float16, in float16
+        are views of the mapped file where they are aligned. An alias gives the same array. Arrays in int8 and int16 are
+        divided by their scales and become float32, the scales are left out, and int32 stays. Raises `WeightsError`.
         """
         arrays: dict[str, np.ndarray] = {}
         made: dict[_Variable, np.ndarray] = {}
@@ -131,11 +130,11 @@ class CTranslate2File:
     def _array(self, variable: _Variable, keep_float16: bool) -> np.ndarray:
         flat = self._flat(variable)
         if variable.type in ("int8", "int16"):
-            return read_only(self._widened(variable.name, flat.reshape(variable.shape)), kept=False)
+            return read_only(self._divide_by_scales(variable.name, flat.reshape(variable.shape)), kept=False)
         return read_only(flat.reshape(variable.shape), kept=variable.type in ("bfloat16", "int32") or (
             variable.type == "float16" and keep_float16))
 
-    def _widened(self, name: str, integers: np.ndarray) -> np.ndarray:
+    def _divide_by_scales(self, name: str, integers: np.ndarray) -> np.ndarray:
         """Return integers as float32, divided by the scale of each row or of the whole array."""
         variable = self._variables.get(f"{name}_scale")
         scale = self._flat(variable) if variable is not None else np.full(1, _INT16_SCALE)
@@ -167,6 +166,7 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
         return name[:-1].decode()
 
     def variable(self, name: str, version: int) -> _Variable:
+        """Read the header of an array, whose bytes follow and are skipped."""
         dimensions = self.integer(1)
         if dimensions > _MAX_DIMENSIONS:
             raise FormatError(f"variable {shown(name)} has {dimensions} dimensions; at most {_MAX_DIMENSIONS} are "

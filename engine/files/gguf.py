@@ -103,10 +103,11 @@ class GgufFile:
         """Return the tensors as read-only arrays, under the names that `rename` returns for them.
 
         A tensor whose new name is None is not read. F32, BF16 and, with keep_float16, F16 are views of the map where
-        they are aligned. Blocks are converted to float32 as in llama.cpp. With blocks_of, a matrix in Q8_0, Q4_0 or
-        Q4_1 is a view [N, K/32] of its blocks (`engine.weights.blocks`), one in Q5_0 becomes blocks of Q8_0, which hold
-        the same numbers, and of the name and the float32 numbers of any other it makes blocks. Raises `WeightsError`
-        for types without a conversion here, and for two tensors with the same new name.
+        they are aligned. Blocks are converted to float32, to the numbers of llama.cpp. With blocks_of, matrices in
+        blocks stay in blocks (`engine.weights.blocks`): one in Q8_0, Q4_0 or Q4_1 is a view [N, K/32] of them, one in
+        Q5_0 becomes blocks of Q8_0, which hold the same numbers, and for any other `blocks_of` gets the name and the
+        float32 numbers, and returns blocks. Raises `WeightsError` for types without a conversion here, and for two
+        tensors with the same new name.
         """
         arrays: dict[str, np.ndarray] = {}
         for part in self._parts:
@@ -122,6 +123,7 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
         self.texts_left = _MAX_TEXTS
 
     def text(self, limit: int = _MAX_TEXT) -> str:
+        """Read a text with its length in front; raises `FormatError` for one of more than `limit` bytes."""
         size = self.integer(8)
         if size > limit:
             raise FormatError(f"it has a text of {size:,} bytes; at most {limit:,} are allowed here")
@@ -138,6 +140,7 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
         return name
 
     def value(self, kind: int) -> Any:
+        """Read a value of a type of GGUF: a text, a number, or a list of either."""
         if kind == _TEXT:
             return self.text()
         if kind == _LIST:
@@ -148,6 +151,7 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
         return self.numbers(kind, 1)[0].item()
 
     def numbers(self, kind: int, count: int) -> np.ndarray:
+        """Read numbers of a type of GGUF."""
         if kind not in _SCALARS:
             raise FormatError(f"a setting has the type {kind}, which is not one that GGUF has here")
         dtype = np.dtype(_SCALARS[kind])

@@ -91,6 +91,7 @@ def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
 
 
 def _parse_tensor(name: str, entry: Any) -> _Tensor:
+    """Return the entry of a tensor in the header; raises `FormatError`."""
     if not name.isprintable():
         raise FormatError(f"the tensor name {name[:80]!r} is not printable")
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:

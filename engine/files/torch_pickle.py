@@ -63,6 +63,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self) -> Any:
+        """Run the instructions of the pickle up to STOP, and return the object that it makes."""
         for _ in range(MAX_STEPS):
             if self.position >= len(self.data):
                 raise FormatError(_CUT_SHORT)
@@ -144,6 +145,7 @@ class _Machine:
         self.stack[first:] = [tuple(self.stack[first:])]
 
     def set_items(self, items: list[Any]) -> None:
+        """Put pairs of keys and values into the dictionary on the top of the stack."""
         target = self.top(dict)
         if len(items) % 2 or not all(type(key) in (str, int) for key in items[::2]):
             raise FormatError("the pickle has a dictionary whose keys are neither texts nor integers")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import replace
-from itertools import repeat
+from itertools import compress, repeat
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -32,8 +32,9 @@ from .top_k import best, log_sum_exp
 from .works import Outcome
 
 Candidate: TypeAlias = tuple[int, int, float, StopText | None, tuple[TokenLogprob, ...]]
-"""The row of a beam, a token that continues it, and of both the sum, the text where there are stop texts, and the log
-probabilities where they are wanted."""
+"""(row, token, total, text, logprobs): the row of a beam in the step, a token that may continue it, and of the beam
+with this token the sum of its log probabilities, its text (None without stop texts), and the log probabilities of its
+new tokens (empty unless the results tell them)."""
 
 
 class BeamGroup(PathGroup):
@@ -44,7 +45,7 @@ class BeamGroup(PathGroup):
         self.beams, self.candidates = like.beams, like.candidates
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the live beams after this step."""
+        """Return the live beams after this step; the results and tokens of requests that end go into `outcome`."""
         runs, W = _runs(paths), self.beams
         first = np.array([begin for _, begin, _ in runs])
         counts = np.array([count for _, _, count in runs])
@@ -54,45 +55,35 @@ class BeamGroup(PathGroup):
                                                   strict=True):
             parents = paths[begin : begin + count]
             new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
-            full = parents[0].length + 1 >= work.limit
+            is_full = parents[0].length + 1 >= work.limit
             _, next_tokens, totals, _ = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
-            if best_go_on and not full and len(work.finished) < W and parents[0].text is None and not self.tells:
-                # Nothing ends in this step, as in most.
+            if best_go_on and not is_full and len(work.finished) < W and parents[0].text is None and not self.tells:
+                # Nothing ends in this step, which is usual.
                 live += _continued(paths, begin, parents, [*zip(*columns[:3], repeat(None), repeat(()))][:W], outcome)
                 continue
             candidates = [(row, token, total, _text_after(paths[row], token),
                            (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())
                           for row, token, total, log_p in zip(*columns, strict=True) if total > -np.inf]
-            ends = [full or token in work.ends_at or (text is not None and text.found is not None)
-                    for _, token, _, text, _ in candidates]
-            for candidate, end in zip(candidates[:W], ends, strict=False):
-                if end:
-                    _finish(work, paths, candidate, new)
-            beams = [each for each, end in zip(candidates, ends, strict=True) if not end][:W]
+            beams = _finish_ended(work, paths, candidates, new, is_full)
             if beams and not _is_over(work, beams[0][2], new):
                 live += _continued(paths, begin, parents, beams, outcome)
-                continue
-            if not work.finished:  # every continuation is forbidden
-                work.finished = [*sorted((work.forbidden(path) for path in parents), key=_worst_last)]
-            results = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
-            for told, result in zip(work.logprobs, results, strict=False):
-                told[:] = result.logprobs or ()
-            outcome.done[work] = results
-            outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
+            else:
+                _end(work, parents, outcome)
         return live
 
     def _candidates(self, paths: list[Path], scores: Scores, first: NDArray[np.intp], counts: NDArray[np.intp]
                     ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.int64], NDArray[np.float64]]:
         """Return the sums, rows, tokens and own log probabilities of the best candidates of each request, best first.
 
-        first, counts: the first row of each request, and the number of its rows. A sum of -inf stands for no candidate.
+        Each is [requests, candidates]; a sum of -inf stands for no candidate. first, counts: the first row of each
+        request, and the number of its rows.
         """
         values, ids, own = self._log_probabilities(paths, scores)
         sums = values + np.array([path.total for path in paths])[:, None]
         R, k = sums.shape
         beams = int(counts.max())
-        if len(first) * beams > R:  # some requests have fewer beams
+        if len(first) * beams > R:  # some requests have fewer beams; beams with the sum -inf fill them up
             beam = np.arange(R) - np.repeat(first, counts)      # the number of each row in its request
             padded = np.full((len(first), beams, k), -np.inf)
             padded[np.repeat(np.arange(len(first)), counts), beam] = sums
@@ -108,8 +99,8 @@ class BeamGroup(PathGroup):
                            ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
         """Return (changed log probabilities, ids, the model's log probabilities) of each row's best tokens: [R, k].
 
-        The model's are asked for only if results tell them; otherwise they are any numbers. A row of the greatest
-        length has its forced ends in place of its best tokens: each with the changed log probability 0.
+        The third array means nothing unless results tell log probabilities (`self.tells`). A row whose next token is
+        forced has its forced end tokens in place of its best tokens: each with the changed log probability 0.
         """
         values, ids, own = self._best_tokens(paths, scores)
         forced = self.must_end(paths)
@@ -127,7 +118,10 @@ class BeamGroup(PathGroup):
 
     def _best_tokens(self, paths: list[Path], scores: Scores
                      ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return what `_log_probabilities` does, whatever a row must do next."""
+        """Return the arrays of `_log_probabilities` as if no token were forced.
+
+        They come from all logits if the requests need them, and otherwise from the best words of the step.
+        """
         own: NDArray[np.float64]
         totals = scores.chosen.log_sum_exp.astype(np.float64)[:, None]
         if self.needs_logits:
@@ -153,7 +147,7 @@ class BeamGroup(PathGroup):
 
 
 def _text_after(path: Path, token: int) -> StopText | None:
-    """Return the text of a beam with one more token, of a request with stop texts."""
+    """Return the text of a beam with one more token; None for a request without stop texts."""
     if path.text is None:
         return None
     text = path.text.fork()
@@ -163,11 +157,10 @@ def _text_after(path: Path, token: int) -> StopText | None:
 
 def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[Candidate], outcome: Outcome
                ) -> list[Path]:
-    """Return the live beams of a request. parents: its old ones, from the row `begin` on.
+    """Return the new live beams of a request, and put its old beams without a child into `outcome.left`.
 
-    beams: the new ones, best first.
-
-    The last child of a beam goes on in its place, and each other one has a copy of its ids.
+    parents: its old beams, which are paths[begin : begin + len(parents)]. beams: one candidate for each new beam, best
+    first. The last child of a beam is the old object, which grows; each other child is a fork of it, made before.
     """
     last, children = {row: i for i, (row, *_) in enumerate(beams)}, []
     for i, (row, token, total, text, logprobs) in enumerate(beams):
@@ -180,8 +173,36 @@ def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[C
     return children
 
 
+def _finish_ended(work: Generation, paths: list[Path], candidates: list[Candidate], new: int, is_full: bool
+                  ) -> list[Candidate]:
+    """Finish those of the first W candidates that end; return the first W of all candidates that do not end.
+
+    candidates: of one request, best first. new: the number of their new tokens. is_full: whether it is the greatest.
+    """
+    W = work.beams
+    ends = [is_full or token in work.ends_at or (text is not None and text.found is not None)
+            for _, token, _, text, _ in candidates]
+    for candidate in compress(candidates[:W], ends):
+        _finish(work, paths, candidate, new)
+    return [candidate for candidate, end in zip(candidates, ends, strict=True) if not end][:W]
+
+
+def _end(work: Generation, parents: list[Path], outcome: Outcome) -> None:
+    """Put the results and the tokens of a request into `outcome`. parents: its beams before this step."""
+    if not work.finished:  # every continuation is forbidden
+        work.finished = [*sorted((work.forbidden(path) for path in parents), key=_best_first)]
+    results = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
+    for told, result in zip(work.logprobs, results, strict=False):
+        told[:] = result.logprobs or ()
+    outcome.done[work] = results
+    outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
+
+
 def _finish(work: Generation, paths: list[Path], candidate: Candidate, new: int) -> None:
-    """Put a finished candidate, with this number of new tokens, among the best results, if it is one of them."""
+    """Put a candidate that ends into `work.finished`, which keeps the W best results, if it is one of them.
+
+    new: the number of its new tokens.
+    """
     row, token, total, text, logprobs = candidate
     score = score_of(total, new, work.config.length_penalty)
     finished = cast(list[Generated], work.finished)
@@ -192,10 +213,11 @@ def _finish(work: Generation, paths: list[Path], candidate: Candidate, new: int)
     result = work.result(paths[row], token, score, text)
     if work.config.logprobs is not None:
         result = replace(result, logprobs=logprobs[: len(result.ids)])
-    insort(finished, result, key=_worst_last)
+    insort(finished, result, key=_best_first)
 
 
-def _worst_last(result: Generated) -> float:
+def _best_first(result: Generated) -> float:
+    """Return the key by which results are sorted."""
     return -result.score
 
 
@@ -213,7 +235,7 @@ def _is_over(work: Generation, total: float, new: int) -> bool:
 
 
 def _runs(paths: list[Path]) -> list[tuple[Generation, int, int]]:
-    """Return the requests of rows, the first row of each, and the number of its rows."""
+    """Return (request, its first row, the number of its rows) of each request; the rows of one lie side by side."""
     runs: list[tuple[Generation, int, int]] = []
     for i, path in enumerate(paths):
         if runs and runs[-1][0] is path.work:

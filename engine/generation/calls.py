@@ -31,7 +31,10 @@ class Results(Iterator[Any]):
 
     def __init__(self, queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER,
                  place: Callable[[int], str] | None = None):
-        """place: returns what a message calls a work, by its number; None where the error has its place."""
+        """Submit all works.
+
+        place: returns what an error message calls the work of a number; None where the errors name it themselves.
+        """
         owner = object()        # each call has its share of the tokens
         self._tickets = deque(queue.submit(work, owner=owner, stop=stop) for work in works)
         self._given, self._place = 0, place
@@ -46,7 +49,7 @@ class Results(Iterator[Any]):
         return results
 
     def close(self) -> None:
-        """End the works that are open."""
+        """Cancel the works whose results were not returned."""
         while self._tickets:
             self._tickets.popleft().cancel()
 
@@ -63,7 +66,7 @@ def run(queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER, plac
 
 def all_logits(queue: StepQueue, sources: Sequence[Batch], texts: Sequence[NDArray[np.int64]], stop: Stop = NEVER
                ) -> list[NDArray[np.float32]]:
-    """Return the logits after each token of each text, one at least in each: float32 [n, V].
+    """Return the logits after each token of each text: float32 [n, V] for a text of n tokens, n at least 1.
 
     sources: the packed source of each text, which the encoder reads once.
     """
@@ -73,9 +76,9 @@ def all_logits(queue: StepQueue, sources: Sequence[Batch], texts: Sequence[NDArr
 
 
 def run_tasks(queue: StepQueue, tasks: Iterable[Task], stop: Stop = NEVER) -> None:
-    """Run tasks side by side, none of which waits for another one.
+    """Run tasks to their ends, side by side: as soon as a work has ended, its task gets the results, and goes on.
 
-    A work that fails raises its error inside its task.
+    A work that fails raises its `EngineError` inside its task, at the `yield`.
     """
     owner, running = object(), [*tasks]
     waiting: deque[tuple[Task, DecoderTicket | None]] = deque((task, None) for task in running)
@@ -99,7 +102,7 @@ def run_tasks(queue: StepQueue, tasks: Iterable[Task], stop: Stop = NEVER) -> No
 
 
 def _next_work(task: Task, ticket: DecoderTicket | None) -> DecoderWork:
-    """Return the next work of a task. ticket: of the last one, if there was one."""
+    """Let a task go on to its next work, and return that. ticket: of the work before; None to begin the task."""
     if ticket is None:
         return next(task)
     try:

@@ -59,13 +59,13 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
 
 
 def checked_rules(stepper: SourceStepper, config: GenerationConfig) -> Rules:
-    """Return the rules of settings that fit together, and a model; raises an `EngineError` for any other ones."""
+    """Return the rules of settings; raises an `EngineError` if they do not fit together, or do not fit the model."""
     config.check_together(stepper.vocab_size)
     return rules_of(config, stepper.vocab_size, stepper.exp)
 
 
 def _uniforms(uniforms: object, samples: int) -> NDArray[np.float64] | None:
-    """Return the numbers to draw with that a request gives."""
+    """Return the numbers to draw with that a request gives, float64 [samples, n], checked; None if it gives none."""
     if uniforms is None:
         return None
     try:

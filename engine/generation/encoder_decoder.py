@@ -21,7 +21,7 @@ from .top_k import Exp
 
 
 class KeptSource:
-    """A source that several requests read, one after the other.
+    """A source that several works read, one after the other, such as a window of a recording.
 
     The decoder keeps its keys and values to the end of its `with` block, or as long as this object lives.
     """
@@ -33,8 +33,8 @@ class KeptSource:
         self.vectors = vectors
         self.request = -1
         """The number of the decoder's request that has the keys and values; -1 before the first step."""
-        self.era: object = None     # `SourceStepper` says what it is
-        self.close: Callable[[], object] = lambda: None
+        self.era: object = None     # the `_Era` of the stepper that opened the request
+        self.close: Callable[[], object] = lambda: None     # ends the request, once there is one
 
     def __enter__(self) -> KeptSource:
         return self
@@ -48,7 +48,7 @@ Source = Batch | KeptSource | None
 
 
 class _Era:
-    """Whose end ends the requests of a stepper."""
+    """The owner of the requests that a stepper has opened in its decoder, which ends them when this object dies."""
 
 
 class SourceStepper:
@@ -64,7 +64,7 @@ class SourceStepper:
         self.reset()
 
     def reset(self) -> None:
-        """End all requests, also one that an interrupt has opened and noted nowhere."""
+        """End all requests, also one that the decoder had opened when an interrupt came, before it was noted here."""
         for request in self._open:      # in a forked child, the frame of a thread that it lacks may hold the old era
             self._decoder.close(request)
         self._open = set()
@@ -95,7 +95,7 @@ class SourceStepper:
         return None if self._config is None or source is None else pack(self._config, [source])[0]
 
     def open(self, source: Source) -> int:
-        """Begin a request and return its number. A `KeptSource` has one request at a time."""
+        """Begin a request and return its number. A `KeptSource` that has an open request goes on with it."""
         if isinstance(source, KeptSource):
             if source.era is not self._era:
                 source.close()
@@ -132,7 +132,7 @@ class SourceStepper:
         return self._decoder.attention_weights(request, tokens, heads, stop)
 
     def release(self, hypotheses: Iterable[int]) -> None:
-        """Say that no later row has these parents."""
+        """Tell the decoder that no later row continues these hypotheses, so that their cells can be freed."""
         self._decoder.release(hypotheses)
 
     def close(self, request: int) -> None:
@@ -143,7 +143,7 @@ class SourceStepper:
             self._decoder.close(request)
 
     def encode(self, requests: Iterable[int], stop: Stop) -> None:
-        """Let the encoder read the sources of requests that it has not read, and the decoder keep keys and values."""
+        """Encode the sources of these requests that were not encoded yet, and let the decoder keep keys and values."""
         needed = {request: self._waiting[request] for request in requests if request in self._waiting}
         texts = {request: source for request, source in needed.items() if isinstance(source, Batch)}
         if texts:

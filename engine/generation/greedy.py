@@ -32,18 +32,22 @@ class SingleGroup(PathGroup):
         """The requests whose `uniforms` have no number left."""
 
     def leave(self, work: StepWork) -> None:
+        """Forget a request; it may have left before."""
         super().leave(work)
         self._exhausted.discard(cast(Generation, work))
 
-    def choice(self, path: Path, changes: Changes | None) -> Want:
-        """Return how the next token of a hypothesis is chosen, from logits with these changes."""
+    def make_choice(self, path: Path, changes: Changes | None) -> Want:
+        """Return how the next token of a hypothesis is chosen, from logits with these changes; it uses up numbers."""
         if not self.draws:
-            return super().choice(path, changes)
-        return Want(draw=cast(Generation, path.work).draw, likely=self.likely, numbers=self._numbers(path),
+            return super().make_choice(path, changes)
+        return Want(draw=cast(Generation, path.work).draw, likely=self.likely, numbers=self._next_numbers(path),
                     changes=changes)
 
-    def _numbers(self, path: Path) -> tuple[float, ...]:
-        """Return the next number of each sample that is drawn from the scores of a hypothesis."""
+    def _next_numbers(self, path: Path) -> tuple[float, ...]:
+        """Take the next number of each sample that is drawn from the scores of a hypothesis.
+
+        Where `uniforms` have no number left, the request is noted as exhausted, and `choose` makes an error of it.
+        """
         work = cast(Generation, path.work)
         if not path.numbers:    # the model has just read the prompt, which all samples share
             path.numbers = [_numbers_of(work, sample) for sample in range(work.samples)]
@@ -54,9 +58,9 @@ class SingleGroup(PathGroup):
             return (0.0,) * len(path.numbers)
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the hypotheses that go on after this step."""
+        """Return the hypotheses that go on after this step; tokens, results and errors go into `outcome`."""
         children, rows = self._children(paths)
-        tokens, log_p, own, dead = self._next(paths, children, rows, scores)
+        tokens, log_p, own, dead = self._next_tokens(paths, children, rows, scores)
         for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
             assert work.uniforms is not None
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
@@ -110,11 +114,14 @@ class SingleGroup(PathGroup):
             rows += [i] * len(samples)
         return children, np.array(rows, np.intp)
 
-    def _next(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores
+    def _next_tokens(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores
               ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the next token of each child, its log probability under the model, and where all tokens are removed.
+        """Return (tokens, log_p, own, dead), with one element for each child.
 
-        The log probability comes twice: as `Generated.score` adds it, and with the bits of `Scored`.
+        tokens: the next ids. log_p: their log probabilities under the model, as `Generated.score` adds them: 0 for a
+        forced token. own: the same with the bits of `Scored`, for results that tell them. dead: whether no token is
+        allowed.
+
         paths: of the R rows of the scores. rows: [children]: the row of each child; a prompt that was just read has one
         row, and a child for each sample.
         """
@@ -138,8 +145,9 @@ class SingleGroup(PathGroup):
         return tokens, log_p, own, dead
 
     def _of_logits(self, paths: list[Path], logits: NDArray[np.float32]) -> Words:
-        """Return the words that follow hypotheses, chosen from all their logits."""
-        wants = [replace(path.choice, changes=None) for path in paths]
+        """Return the words that follow hypotheses, chosen from all their logits [R, V]; `own` has the unchanged ones.
+        """
+        wants = [replace(path.choice, changes=None) for path in paths]      # `self.changed` applies the changes
         found = choose(self.changed(paths, logits), wants)
         words = found.drawn if self.draws else found.best
         own = np.repeat(logits, [len(want.numbers) or 1 for want in wants], axis=0)
@@ -147,7 +155,7 @@ class SingleGroup(PathGroup):
 
 
 def _numbers_of(work: Generation, sample: int) -> Callable[[], float]:
-    """Return what returns the next number of one sample of a request."""
+    """Return a function that returns one uniform number of a sample after the other: of `uniforms`, or by the seed."""
     if work.uniforms is not None:
         return iter(work.uniforms[sample].tolist()).__next__
     number = work.first_sample + sample

@@ -12,6 +12,7 @@ from collections.abc import Sequence as List
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress, islice
 from typing import Any, cast
 
 import numpy as np
@@ -48,20 +49,25 @@ class Path(Sequence):
     total: float = 0.0
     """The sum of the log probabilities of its new tokens."""
     numbers: list[Callable[[], float]] = field(default_factory=list)
-    """Return the next uniform number of each sample that is drawn from its scores."""
+    """One function for each sample that is drawn from its scores: it returns the sample's next uniform number."""
     follower: Follower | None = None
     """What its rules know of its ids; None without rules."""
     choice: Want = GREEDY[0]
     """How its next token is chosen."""
     prepared: int = 0
-    """The length for which `choice` is made: a step that another caller ends does not draw a number twice."""
+    """The length for which `choice` is made: a step that is computed once more does not draw a number twice."""
     text: StopText | None = None
     """The text of its new tokens, of a request with stop texts."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """Those of the new tokens of a beam, of a request that wants them."""
 
     def fork(self) -> Path:
-        """Return a hypothesis with the same ids, of which the model has read the same."""
+        """Return a hypothesis with the same ids, of which the model has read the same.
+
+        The fields that are not named keep their defaults. `prepared` 0 lets `prepare` make a choice for its next token;
+        `SingleGroup` gives it the `numbers` of its sample; and `goal` and `is_back` are of hypotheses that may give
+        way, which no hypothesis of a work that forks does (`StepWork.reserves`).
+        """
         self.work.use(self.hypothesis)
         return Path(self.work, self.ids.copy(), length=self.length, first_scored=self.first_scored, wants=self.wants,
                     read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total,
@@ -71,19 +77,20 @@ class Path(Sequence):
 
 @dataclass(eq=False, slots=True)
 class _EchoedPath(Path):
-    """The prompt of a request with echo and logprobs: the model reads it for the log probabilities of its ids first.
+    """The prompt of a request with echo and logprobs, whose own ids have log probabilities, too.
 
     Its first rows read all ids but the last one, and want the logits of the id after each; the row that reads the last
     id then wants the first new token.
     """
 
     def row(self, n: int) -> Row:
+        """Return the row of a step that reads the next n ids."""
         work = cast(Generation, self.work)
         return row_with_next(self, n, work.likely) if self.reads_prompt else Sequence.row(self, n)
 
     @property
     def reads_prompt(self) -> bool:
-        """Whether its log probabilities are not complete."""
+        """Whether some of its ids have no log probability yet: its last id is not among `ids[:length]` until then."""
         return self.length < cast(Generation, self.work).first
 
 
@@ -109,12 +116,12 @@ class Generation(StepWork):
         self.uniforms, self.exp = uniforms, exp
         config = self.config
         least = max(config.min_new_tokens, config.min_length - len(prompt))     # new tokens that a result has at least
-        self.new_text = None if new_text is None else partial(_text_of_none, new_text, config.stop_strings,
+        self.new_text = None if new_text is None else partial(_empty_stop_text, new_text, config.stop_strings,
                                                               config.include_stop, least)
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.first_sample = 0
         """The number of its first sample, whose random numbers are those of that sample of the request."""
-        self.reserves = self.rows > 1 or bool(request.heads)
+        self.reserves = self._reserves()
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
         self.ends_at = frozenset(() if config.ignore_eos else config.eos_token_id)
@@ -143,13 +150,21 @@ class Generation(StepWork):
             self.echo = Echo(prompt.tolist(), request.text, first)
         self.scores_prompt = self.echo is not None and config.logprobs is not None and len(prompt) > 1
         if limit == len(prompt) and not self.scores_prompt:
-            self.known = self._nothing()
+            self.known = self._results_without_tokens()
         self.source = 0 if source is None else len(source)
         self.tokens_in = self.source + len(prompt)
-        self.cached = self._cached()
+        self.cached = self._most_cached()
 
     def apart(self) -> List[Generation]:
-        """Return a work for each sample. Their prompts share what is read of them, and each reads its source itself."""
+        """Return a work for each sample, in place of this one: together they come to the same samples.
+
+        A server submits these, because each gives its row and its cells to others by itself, and this work would keep
+        all of its own to its end. Call it before this work has entered a queue.
+
+        They are shallow copies, with one request, one set of rules and one echo, which whichever reads the prompt first
+        fills; what a computation changes besides is made anew by `reset`. Their prompts share what is read of them, and
+        each reads its source itself.
+        """
         if self.samples == 1 or self.known is not None:
             return [self]
         works, config = [], replace(self.config, num_return_sequences=1)
@@ -157,15 +172,19 @@ class Generation(StepWork):
             work = copy(self)
             work.config, work.samples, work.first_sample = config, 1, self.first_sample + sample
             work.uniforms = None if self.uniforms is None else self.uniforms[sample : sample + 1]
-            work.reserves = bool(self.request.heads)
-            work.cached = work._cached()
+            work.reserves = work._reserves()
+            work.cached = work._most_cached()
             if config.logprobs is not None:
                 work.logprobs = [[]]
             works.append(work)
         return works
 
+    def _reserves(self) -> bool:
+        """Return the value of `StepWork.reserves`."""
+        return self.rows > 1 or bool(self.request.heads)
+
     def _wants(self, vocab_size: int) -> tuple[Want, ...]:
-        """Return what is wanted after a token, but for changes and draws."""
+        """Return what is wanted after a token without rules and draws; `PathGroup.prepare` makes all other wants."""
         if not self.needs_logits:
             return (Want(best=self.width, likely=self.likely),)
         if self.config.logprobs is None:
@@ -173,12 +192,12 @@ class Generation(StepWork):
         # All logits as those of given ids, beside which a step gives the log-sum-exp that `score` has.
         return (Want(ids=np.arange(vocab_size), likely=self.likely),)
 
-    def _nothing(self) -> list[Generated]:
+    def _results_without_tokens(self) -> list[Generated]:
         """Return the results of a request for no new tokens."""
         one = self._generated([], 0.0, "length", None)
         return [one if self.config.logprobs is None else replace(one, logprobs=())] * self.config.num_return_sequences
 
-    def _cached(self) -> int:
+    def _most_cached(self) -> int:
         """Return the most tokens that it may need room for."""
         most = self.limit - 1       # the model does not read the last token
         if not self.reserves:
@@ -190,7 +209,7 @@ class Generation(StepWork):
                         + (cells_of(self.limit) if self.request.heads else 0))
 
     def reset(self) -> None:
-        """Forget the results."""
+        """Forget the results, and all that `StepWork.reset` forgets."""
         super().reset()
         self.finished = [None] * self.samples if self.beams == 1 else []
 
@@ -201,6 +220,7 @@ class Generation(StepWork):
 
     @property
     def rows(self) -> int:
+        """The most hypotheses that the request has in one step."""
         return max(self.beams, self.samples)
 
     @property
@@ -210,10 +230,11 @@ class Generation(StepWork):
         return self.beams, self.draws, self.width, candidates, self.needs_logits, self.config.logprobs
 
     def group(self, vocab_size: int) -> Group:
+        """Return a new group for works with this key."""
         return self._make(self, vocab_size)
 
     def begin(self) -> list[Sequence]:
-        """Return the prompt with the forced first token, which all hypotheses share."""
+        """Return one hypothesis: the prompt with the forced first token, from which all others fork."""
         ids = np.empty(self.first + ROOM, np.int64)
         ids[: len(self.prompt)] = self.prompt
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
@@ -245,7 +266,10 @@ class Generation(StepWork):
             self.logprobs[sample].append(logprob)
 
     def note_prompt(self, path: Path, lines: Iterable[tuple[float, tuple[TokenLogprob, ...]]]) -> None:
-        """Keep the log probabilities of the ids behind those that were read last, unless they are there already."""
+        """Keep the log probabilities of ids of the prompt, unless they are there already.
+
+        lines: (log probability, likely tokens) of the ids behind those that were read last, up to `path.read` itself.
+        """
         assert self.echo is not None
         known, listed = self.echo.logprobs, [*lines]
         for place, (log_p, top) in enumerate(listed, path.read + 1 - len(listed)):
@@ -253,12 +277,15 @@ class Generation(StepWork):
                 known.append(logprob_of(int(path.ids[place]), log_p, top))
 
     def after_prompt(self, path: Path, outcome: Outcome) -> list[Path]:
-        """Go on behind the log probabilities of the prompt: return a hypothesis with all of the prompt, if any."""
+        """Go on when all ids of the prompt have log probabilities: return the paths that are read on.
+
+        There is none if the request wants no new tokens: it is done then.
+        """
         if self.limit == self.first:
             outcome.left.append(path)
-            outcome.done[self] = self._nothing()
+            outcome.done[self] = self._results_without_tokens()
             return []
-        path.append(int(self.prompt[-1]))
+        path.append(int(self.prompt[-1]))       # which `begin` left out
         path.wants = self.wants
         return [path]
 
@@ -267,7 +294,10 @@ class Generation(StepWork):
         return sum(result.ended for result in results)
 
     def result(self, path: Path, last: int, score: float, text: StopText | None) -> Generated:
-        """Return a hypothesis with one more token at its end as a result. score, text: of all its tokens."""
+        """Return the result of a hypothesis that ends with one more token, `last`.
+
+        score, text: of all tokens, that one included. An end token is neither among the ids nor in the text.
+        """
         ids = path.ids[self.first : path.length].tolist()
         if last in self.ends_at:
             return self._generated(ids, score, "stop", path.text)
@@ -280,6 +310,7 @@ class Generation(StepWork):
         return self._generated(path.ids[self.first : path.length].tolist(), score, "forbidden", path.text)
 
     def _generated(self, ids: list[int], score: float, reason: FinishReason, text: StopText | None) -> Generated:
+        """Return a result with these new ids; it has the seed if numbers from the seed have drawn them."""
         return Generated(ids, score, reason, text=None if text is None else text.whole(),
                          stop_text=None if text is None else text.found,
                          seed=self.config.seed if self.draws and self.uniforms is None else None)
@@ -290,22 +321,26 @@ class Generation(StepWork):
 
 
 def _reads_prompt(path: Path) -> bool:
+    """Return whether a path is a prompt some of whose ids have no log probability yet."""
     return isinstance(path, _EchoedPath) and path.reads_prompt
 
 
 def logprob_of(token: int, log_p: float, top: tuple[TokenLogprob, ...]) -> TokenLogprob:
-    """Return the log probability of a token with the bits that `Scored` has."""
+    """Return the log probability of a token, rounded to float32 as in `Scored`. top: the likely tokens in its place."""
     return TokenLogprob(token, float(np.float32(log_p)), top)
 
 
-def _text_of_none(text: Callable[[], IncrementalText], stops: tuple[str, ...], include: bool, least: int) -> StopText:
-    return StopText(text(), stops, include, least)
+def _empty_stop_text(make: Callable[[], IncrementalText], stops: tuple[str, ...], include: bool, least: int
+                     ) -> StopText:
+    """Return the text of no tokens yet, which ends with a stop text. make: returns one that does not."""
+    return StopText(make(), stops, include, least)
 
 
 class PathGroup(Group):
     """A group of generations. A subclass says which tokens follow."""
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
+        """like: one of its works, all of which have the same `Generation.key`."""
         super().__init__()
         self.vocab_size, self.width, self.needs_logits, self.exp = vocab_size, like.width, like.needs_logits, like.exp
         self.draws, self.likely, self.tells = like.draws, like.likely, like.config.logprobs is not None
@@ -313,16 +348,21 @@ class PathGroup(Group):
         """The number of requests with rules, of those with a forced end token, and of those that score prompts."""
 
     def enter(self, work: StepWork) -> None:
+        """Let a request enter."""
         self._count(work, 1)
         super().enter(work)
 
     def leave(self, work: StepWork) -> None:
+        """Forget a request; it may have left before."""
         if work in self.works:
             self._count(work, -1)
         super().leave(work)
 
     def _count(self, work: StepWork, sign: int) -> None:
-        """Count a request (sign 1), or count it no longer (-1), among those of a kind that few are of."""
+        """Count a request (sign 1), or count it no longer (-1), for each rare kind that it is of.
+
+        A group without a kind skips the work for it in each step.
+        """
         generation = cast(Generation, work)
         self._ruled += sign * bool(generation.rules)
         self._forced += sign * bool(generation.forced_ends)
@@ -335,24 +375,27 @@ class PathGroup(Group):
         return [i for i, path in enumerate(paths) if cast(Generation, path.work).must_end(path)]
 
     def prepare(self, sequences: list[Sequence]) -> None:
-        """Say how each next token is chosen, which the step does, unless it gives all logits."""
+        """Set the `choice` of each path, and the `wants` of its next row, by which the step chooses the next token.
+
+        Where the step gives all logits, the group chooses by `choice` afterwards.
+        """
         tells_forced = self._forced and self.tells and not self.needs_logits
-        if not self._ruled and not self.draws and not tells_forced:     # as `Generation.begin` says
+        if not self._ruled and not self.draws and not tells_forced:     # all have the wants of `Generation.begin`
             return
         for path in cast(list[Path], sequences):
             if path.prepared == path.length or (self._echoing and _reads_prompt(path)):
                 continue
-            changes = None if path.follower is None else path.follower.changes(path.ids, path.length)
-            path.choice, path.prepared = self.choice(path, changes), path.length
+            changes = None if path.follower is None else path.follower.follow(path.ids, path.length)
+            path.choice, path.prepared = self.make_choice(path, changes), path.length
             if not self.needs_logits:
                 path.wants = (path.choice,)
             if tells_forced and (work := cast(Generation, path.work)).must_end(path):
                 path.wants = (replace(path.choice, ids=np.array(work.forced_ends)),)
 
     def told_of_forced(self, paths: List[Path], scores: Scores) -> dict[int, NDArray[np.float64]]:
-        """Return the own log probabilities of the forced end tokens of hypotheses that must end, if results tell them.
+        """Return the model's log probabilities of the forced end tokens of hypotheses that must end, if results tell.
 
-        The keys are the places of the hypotheses, one for each line of the scores.
+        The keys are the places of these hypotheses in `paths`, each of which has one line of the scores.
         """
         found, begin = {}, 0
         for place in self.must_end(paths) if self.tells else ():
@@ -365,45 +408,46 @@ class PathGroup(Group):
         return found
 
     def logits(self, scores: Scores) -> NDArray[np.float32]:
-        """Return all logits [R, V] of a step of requests that need them."""
+        """Return all logits [R, V] of a step of requests that need them, wherever `Generation._wants` has put them."""
         return scores.chosen.given.reshape(-1, self.vocab_size) if self.tells else scores.logits
 
-    def choice(self, path: Path, changes: Changes | None) -> Want:
+    def make_choice(self, path: Path, changes: Changes | None) -> Want:
         """Return how the next token of a hypothesis is chosen, from logits with these changes."""
         return Want(best=self.width, likely=self.likely, changes=changes)
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Continue hypotheses with the scores of their last tokens."""
+        """Continue hypotheses with the scores of their last tokens; those that go on are the new `live` ones."""
         paths, begun = cast(list[Path], sequences), cast(list[Path], [])
         if self._echoing and any(map(_reads_prompt, paths)):
-            paths, scores, begun = self._without_prompts(paths, rows, scores, outcome)
+            paths, scores, begun = self._note_prompts(paths, rows, scores, outcome)
         self.live = cast(list[Sequence], [*(self.choose(paths, scores, outcome) if paths else ()), *begun])
 
-    def _without_prompts(self, paths: list[Path], rows: List[Row], scores: Scores, outcome: Outcome
-                         ) -> tuple[list[Path], Scores, list[Path]]:
-        """Keep the log probabilities of prompts, and return all other hypotheses, and their scores.
+    def _note_prompts(self, paths: list[Path], rows: List[Row], scores: Scores, outcome: Outcome
+                      ) -> tuple[list[Path], Scores, list[Path]]:
+        """Note the log probabilities of the tokens of prompts that this step has read.
 
-        The last results are hypotheses whose prompts have all log probabilities, and which the next step chooses for.
+        Returns the other hypotheses, their scores, and the hypotheses that begin after a prompt that is read to its
+        end, for which the next step chooses.
         """
-        reads, begun, begin = [*map(_reads_prompt, paths)], cast(list[Path], []), 0
-        of_prompts = scores.of(rows, reads)
+        begun: list[Path] = []
+        reads_prompt = [*map(_reads_prompt, paths)]
+        of_prompts = scores.of(rows, reads_prompt)
         log_p = of_prompts.chosen.given - of_prompts.chosen.log_sum_exp.astype(np.float64)
-        lines = [*zip(log_p.tolist(), self.likely_tokens(of_prompts), strict=True)]
-        for path, row, reads_prompt in zip(paths, rows, reads, strict=True):
-            if reads_prompt:
-                work, begin, own = cast(Generation, path.work), begin + row.scored, lines[begin : begin + row.scored]
-                work.note_prompt(path, own)
-                if not path.unread:
-                    begun += work.after_prompt(path, outcome)
-        others = [not each for each in reads]
-        return [path for path, stays in zip(paths, others, strict=True) if stays], scores.of(rows, others), begun
+        lines = iter([*zip(log_p.tolist(), self.likely_tokens(of_prompts), strict=True)])   # one for each scored token
+        for path, row in compress(zip(paths, rows, strict=True), reads_prompt):
+            work = cast(Generation, path.work)
+            work.note_prompt(path, [*islice(lines, row.scored)])
+            if not path.unread:
+                begun += work.after_prompt(path, outcome)
+        chooses = [not reads for reads in reads_prompt]
+        return [*compress(paths, chooses)], scores.of(rows, chooses), begun
 
     @abstractmethod
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the hypotheses that go on, those of a request side by side; put tokens and results into outcome."""
+        """Return the hypotheses that go on, those of a request side by side; put tokens and results into `outcome`."""
 
     def likely_tokens(self, scores: Scores) -> List[tuple[TokenLogprob, ...]]:
-        """Return the likely tokens of each line of the scores."""
+        """Return the likely tokens of each line of the scores, the likeliest first; () where results tell none."""
         if not self.likely:
             return [()] * (len(scores.logits) + len(scores.chosen.log_sum_exp))
         words, log_total = scores.chosen.likely, scores.chosen.log_sum_exp.astype(np.float64)
@@ -412,7 +456,7 @@ class PathGroup(Group):
                 for line in zip(words.ids.reshape(-1, self.likely).tolist(), log_p.tolist(), strict=True)]
 
     def changed(self, paths: List[Path], scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores [R,V] of all tokens with the changes of this step."""
+        """Return the scores [R, V] of all tokens, changed by the rules of each path; `scores` itself without rules."""
         if not self._ruled:
             return scores
         scores = scores.copy()

@@ -73,24 +73,31 @@ class Prefixes:
         """How many more than `most` may be kept, while sequences wait that had to give way."""
         self._roots: dict[Hashable, _Run] = {}
         self._places: dict[StepWork, dict[Sequence, _Run | None]] = {}
+        """Of each open request the places of its sequences: a run, or None for a sequence that shares nothing yet."""
         self._shared: dict[StepWork, list[_Run]] = {}
         """The last runs of the prompts that all hypotheses of open requests go on from."""
         self._idle: dict[_Run, None] = {}
         """The runs without a place, the least recently used first."""
-        self._request: int | None = None
+        self._request: int | None = None        # the request of the tree, while it holds hypotheses
 
     def enter(self, sequence: Sequence) -> None:
-        """Give a sequence its place. One with a source has none, because its cells depend on the source."""
+        """Give a sequence its place, at the end of the last block that it may share: it reads its last id itself.
+
+        One with a source has none, because its cells depend on the source; nor has one whose work has steps of its own.
+        """
         work = sequence.work
         end = min(sequence.first_scored, sequence.length - 1) // BLOCK * BLOCK
         if work.packed is None and not work.entry.alone and (end or work.makes_tokens):
             self._places.setdefault(work, {})[sequence] = self._add_user(sequence, end)
 
-    def turn_of(self, sequence: Sequence) -> Sequence:
-        """Let a sequence have what others have read; return who reads next: it, or another one that it waits for."""
-        found: tuple[int, int] | None = None
+    def catch_up(self, sequence: Sequence) -> Sequence:
+        """Let a sequence have what others have read; return who reads next: it, or another one that it waits for.
+
+        If it reads itself, it becomes the reader of the runs of its place that nobody else reads.
+        """
+        found: tuple[int, int] | None = None        # the hypothesis that has read most of it, and the ids of that
         reads = sequence
-        path = _path(self._places.get(sequence.work, {}).get(sequence))
+        path = _runs_to(self._places.get(sequence.work, {}).get(sequence))
         for i, run in enumerate(path):
             if run.length <= sequence.read:
                 continue
@@ -115,35 +122,35 @@ class Prefixes:
         return reads
 
     def ahead(self, sequence: Sequence) -> int:
-        """Return how many ids of a sequence are there or are read by others, from the first one on."""
+        """Return how many of a sequence's first ids the cache has, or has promised to others that read them."""
         length = 0
-        for run in _path(self._places.get(sequence.work, {}).get(sequence)):
+        for run in _runs_to(self._places.get(sequence.work, {}).get(sequence)):
             if run.hypothesis is None and (run.reader is None or run.reader is sequence):
                 break
             length = run.length
         return length
 
     def known(self, ids: NDArray[np.int64], key: Hashable) -> int:
-        """Return how many of some ids, from the first one on, are there or are read by others. Any thread may ask.
+        """Return how many of the first ids of a prompt the cache has, or others read. Any thread may ask.
 
-        What it returns may be wrong by the time that it is read, and is good for an estimate.
+        key: the `cache_key` of the prompt. Meanwhile the thread with the turn may change it: it is an estimate.
         """
         data, run, length = ids.tobytes(), self._roots.get(key), 0
         while run is not None:
             run = run.children.get(data[length * ITEM : (length + BLOCK) * ITEM])
             if run is not None:
-                same = _common(run.ids, data[length * ITEM :])
+                same = _count_common(run.ids, data[length * ITEM :])
                 length += same
                 if same < run.count:
                     break
         return length
 
     def leave(self, sequence: Sequence, keeps: bool = True, soon: bool = False, forks: bool = False) -> None:
-        """Keep what a sequence has read, which is about to lose its hypothesis; others may read on in its place.
+        """Keep what a sequence has read, which is about to lose its hypothesis, and take its place away.
 
-        keeps: False to keep nothing. soon: for a sequence that gives way: what is kept is the next to go, and is kept
-        whatever the bound between calls is. forks: several hypotheses go on from what was read, so it has a place until
-        the request ends.
+        A sequence that waits for it becomes the reader of the rest when it catches up. keeps: False to keep nothing.
+        soon: for a sequence that gives way: what is kept is the next to go, and is kept whatever the bound between
+        calls is. forks: several hypotheses go on from what was read, so that it is in use until the request ends.
         """
         places = self._places.get(sequence.work, {})
         if sequence not in places:
@@ -151,29 +158,31 @@ class Prefixes:
         place = places.pop(sequence)
         if not places:
             del self._places[sequence.work]
-        for each in _path(place):
+        for each in _runs_to(place):
             if each.reader is sequence:
                 each.reader = None
+        # While this works, it uses all that it has read, so that nothing of that goes.
         last = run = self._add_user(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
         self._drop_user(place)
         known = place.length if place else 0
-        for each in _path(last):
+        for each in _runs_to(last):        # `run` becomes the last one that is kept
             # Another sequence has read the same tokens into other cells, or reads them: only one of both is kept.
             if each.length > known and (each.hypothesis is not None or each.reader is not None):
                 run = each.parent
                 break
         if forks and run is not None:
             self._shared.setdefault(sequence.work, []).append(run)
-            for each in _path(run):
+            for each in _runs_to(run):
                 each.users += 1
         while run is not None and run.parent is not None:
             self._join(run)
             if run.hypothesis is None and (soon or self.most or run.users > 1):
                 run.hypothesis = self._held(sequence.hypothesis, run.length)
             run = run.parent
-        kept = self.kept
+        kept_before = self.kept
         self._drop_user(last, soon)
-        self.beyond += (self.kept - kept) * soon
+        if soon:
+            self.beyond += self.kept - kept_before
         self.let_go(self.kept - self.most - self.beyond)
 
     def leave_all(self, work: StepWork, keeps: bool) -> None:
@@ -190,12 +199,13 @@ class Prefixes:
         self.let_go(self.kept - self.most)
 
     def let_go(self, tokens: int) -> None:
-        """Free this number of kept tokens, or all if there are fewer: the least recently used first, from the ends."""
+        """Free this number of kept tokens, or all if there are fewer: the least recently used runs, from their ends."""
         while tokens > 0 and self._idle:
             run = next(run for run in self._idle if not run.children)
             assert run.hypothesis is not None
             old, size = run.hypothesis, min(run.count, cells_of(tokens) * BLOCK)
-            tokens, self.kept = tokens - size, self.kept - size
+            tokens -= size
+            self.kept -= size
             if size == run.count:
                 del self._idle[run]
                 self._remove(run)
@@ -215,7 +225,7 @@ class Prefixes:
         return self._stepper.cut(hypothesis, length, self._request)
 
     def _add_user(self, sequence: Sequence, end: int) -> _Run | None:
-        """Return the run with the last of `end` ids of a sequence, which has one user more; None for no ids.
+        """Count a user more of the runs with the first `end` ids of a sequence; return the last run, None for no ids.
 
         Runs that are not there are made, and one that has other ids behind is split.
         """
@@ -232,9 +242,9 @@ class Prefixes:
             if child is None:
                 child = run.children[first] = _Run(ids[at:], run, end)
             elif not ids.startswith(child.ids, at):
-                child = self._split(child, _common(child.ids, ids[at:]))
+                child = self._split(child, _count_common(child.ids, ids[at:]))
             run = child
-        for each in _path(run):
+        for each in _runs_to(run):
             if not each.users and each in self._idle:
                 del self._idle[each]
                 self.kept -= each.count
@@ -242,12 +252,12 @@ class Prefixes:
         return run
 
     def _drop_user(self, run: _Run | None, soon: bool = False) -> None:
-        """Count one user less of a run and those above it; keep those that nobody uses, if they were read.
+        """Count a user less of a run and those above it. Runs that nobody uses any more are kept, if they were read.
 
-        soon: what is kept is the next to go, and is kept whatever the bound between calls is.
+        soon: what is kept is the next to go.
         """
         idle: dict[_Run, None] = {}
-        for each in _path(run)[::-1]:
+        for each in _runs_to(run)[::-1]:
             each.users -= 1
             if not each.users and each.hypothesis is None:
                 self._remove(each)
@@ -264,9 +274,9 @@ class Prefixes:
         begin = run.length - run.count
         upper = _Run(run.ids[: at * ITEM], run.parent, begin + at, run.reader, users=run.users)
         assert run.parent is not None
-        run.parent.children[_first(upper.ids)] = upper
+        run.parent.children[_first_block(upper.ids)] = upper
         run.ids, run.parent = run.ids[at * ITEM :], upper
-        upper.children[_first(run.ids)] = run
+        upper.children[_first_block(run.ids)] = run
         if run.hypothesis is not None:
             upper.hypothesis = self._held(run.hypothesis, upper.length)
         if run in self._idle:
@@ -278,16 +288,17 @@ class Prefixes:
         parent = run.parent
         if parent is None or parent.parent is None or parent.users > run.users or len(parent.children) > 1:
             return
-        parent.parent.children[_first(parent.ids)] = run
+        parent.parent.children[_first_block(parent.ids)] = run
         run.ids, run.parent = parent.ids + run.ids, parent.parent
         if parent.hypothesis is not None:
             self._stepper.release([parent.hypothesis])
         self._join(run)
 
     def _remove(self, run: _Run) -> None:
+        """Take a run without children out of the tree, and the root if that has no other child."""
         parent = run.parent
         assert parent is not None
-        del parent.children[_first(run.ids)]
+        del parent.children[_first_block(run.ids)]
         if parent.parent is None and not parent.children:
             del self._roots[parent.key]
 
@@ -297,7 +308,7 @@ def cells_of(tokens: int) -> int:
     return -(-tokens // BLOCK)
 
 
-def _path(run: _Run | None) -> list[_Run]:
+def _runs_to(run: _Run | None) -> list[_Run]:
     """Return the runs from below the root to this one."""
     runs = []
     while run is not None and run.parent is not None:
@@ -306,11 +317,12 @@ def _path(run: _Run | None) -> list[_Run]:
     return runs[::-1]
 
 
-def _first(ids: bytes) -> bytes:
+def _first_block(ids: bytes) -> bytes:
+    """Return the first block of a run's ids, which is its key among the children of its parent."""
     return ids[: BLOCK * ITEM]
 
 
-def _common(first: bytes, second: bytes) -> int:
+def _count_common(first: bytes, second: bytes) -> int:
     """Return how many first ids two runs share, in whole blocks."""
     n = min(len(first), len(second)) // ITEM
     differs = np.frombuffer(first, np.int64, n) != np.frombuffer(second, np.int64, n)

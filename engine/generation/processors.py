@@ -56,6 +56,7 @@ class Rules:
             self.timestamps = Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
                                          config.max_initial_timestamp_index, exp)
         self._allowed: dict[tuple[bool, bool], IdSet | None] = {}
+        """What `allowed` returns, by whether end tokens are too early, and whether the next token is the first one."""
 
     def __bool__(self) -> bool:
         """Return whether there is any rule."""
@@ -65,7 +66,7 @@ class Rules:
 
     @property
     def penalizes(self) -> bool:
-        """Return whether ids that came before are less likely, or more likely."""
+        """Return whether the logits of ids that came before are penalized (or, with a penalty below 1, favoured)."""
         return self.penalty != 1
 
     @property
@@ -74,7 +75,7 @@ class Rules:
         return bool(self.presence or self.frequency or self.biases)
 
     def allowed(self, length: int, prompt: int) -> IdSet | None:
-        """Return the ids that may follow any `length` ids, `prompt` of them of a prompt; None for all."""
+        """Return the ids that may follow `length` ids, whichever these are; None for all. prompt: its number of ids."""
         # The first token is forced only after a prompt of one token, the start token.
         begins = length == prompt + (prompt == 1 and self._forces_first)
         key = length < self._total or length - prompt < self._new, begins
@@ -86,7 +87,7 @@ class Rules:
 
 
 class Follower:
-    """The rules of one hypothesis."""
+    """What the rules know of one hypothesis: it follows the ids, and says how the logits after them are changed."""
 
     __slots__ = ("_added", "_addends", "_changes", "_length", "_most", "_new", "_ngrams", "_prompt", "_rules", "_seen",
                  "_tables", "_tail", "_used")
@@ -104,7 +105,7 @@ class Follower:
             self._tables.append((rules.ngram - 1, self._ngrams))
         if rules.source_ngram > 1:
             self._tables.append((rules.source_ngram - 1, source))
-        for id in source.get((), ()):
+        for id in source.get((), ()):       # of runs of one id, none of which may come again
             self._use(id)
         self._most = max((m for m, _ in self._tables), default=0)
         self._tail: list[int] = []      # the last ids, `_most` of them
@@ -116,7 +117,7 @@ class Follower:
         """`_added` as a step takes it; None where it has to be made anew, or where nothing is added."""
 
     def fork(self) -> Follower:
-        """Return a follower of the same ids, which may go on in another way."""
+        """Return a follower that has followed the same ids, for a hypothesis that goes on with other ones."""
         child = object.__new__(Follower)
         for name in self.__slots__:
             setattr(child, name, getattr(self, name))
@@ -126,11 +127,14 @@ class Follower:
         child._tables = [(m, child._ngrams if table is self._ngrams else table) for m, table in self._tables]
         return child
 
-    def changes(self, ids: NDArray[np.int64], length: int) -> Changes | None:
-        """Follow the ids up to this length that are new, and return the changes of the logits after them."""
+    def follow(self, ids: NDArray[np.int64], length: int) -> Changes | None:
+        """Note the ids up to this length that came since the last call; return how the logits after them are changed.
+
+        ids: all ids of the hypothesis. A second call with the same length returns the same.
+        """
         rules = self._rules
         for place, id in enumerate(ids[self._length : length].tolist(), self._length):
-            self._follow(id, is_new=place >= self._prompt)
+            self._note(id, is_new=place >= self._prompt)
         self._length = length
         allowed = rules.allowed(length, self._prompt)
         removed = [id for m, table in self._tables if len(self._tail) >= m
@@ -149,14 +153,18 @@ class Follower:
             self._changes = Changes(self._seen, rules.penalty, self._addends, allowed)
         return self._changes
 
-    def _follow(self, id: int, is_new: bool) -> None:
-        """Note the next id. Ids of no logit count in runs, and are neither less likely nor removed."""
+    def _note(self, id: int, is_new: bool) -> None:
+        """Note the next id. is_new: whether it is a new token, and not one of the prompt.
+
+        Ids from V on, which have no logit, count in runs of ids, and are neither penalized nor removed.
+        """
         rules, tail = self._rules, self._tail
         n, inside = rules.ngram, id < rules.vocab_size
         if inside and self._seen is not None:
             self._seen.add(id)
         if inside and is_new and (rules.presence or rules.frequency):
-            self._added[id] = self._added.get(id, 0.0) - rules.frequency - (id not in self._new) * rules.presence
+            once = 0.0 if id in self._new else rules.presence
+            self._added[id] = self._added.get(id, 0.0) - rules.frequency - once
             self._new.add(id)
             self._addends = None
         if inside and n == 1:
@@ -170,6 +178,7 @@ class Follower:
             del tail[: -self._most]
 
     def _use(self, id: int) -> None:
+        """Let an id never come again, if a rule forbids repeated runs of one id."""
         if self._used is not None and id < self._rules.vocab_size:
             self._used.add(id)
 
@@ -191,4 +200,5 @@ def rules_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> Ru
 
 @lru_cache(64)
 def _shared_rules(values: tuple[Any, ...], vocab_size: int, exp: Exp) -> Rules:
+    """Return the rules by the values of `_SETTINGS`, which can be hashed."""
     return Rules(GenerationConfig(**dict(zip(_SETTINGS, values, strict=True))), vocab_size, exp)

@@ -37,7 +37,7 @@ class CacheRoom:
         self.waiting: list[Sequence] = []
         """The sequences that wait for room, of requests that have entered; the first one is next."""
         self._memory_cells: int | None = None    # the cells that were in use when the system had no memory for more
-        self._spare = -1        # a lower bound of the free cells, after the last step
+        self._spare = -1        # there are at least so many free cells; below 0, `make_room` has to count them
 
     @property
     def cells(self) -> int | None:
@@ -51,18 +51,22 @@ class CacheRoom:
         """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0, too few are."""
         assert self.cells is not None
         left = self.cells - cells_of(self._stepper.held)
-        several: dict[StepWork, int] = {}
-        for one in entered:
-            if one.work.reserves:
-                several[one.work] = max(one.read, several.get(one.work, 0))
-            elif one.goal > one.read:
-                left -= cells_of(one.goal) - cells_of(max(one.read, self._prefixes.ahead(one)))
-            elif one.read % BLOCK == 0:
+        most_read: dict[StepWork, int] = {}     # by one hypothesis, of the works that reserve
+        for sequence in entered:
+            work, read = sequence.work, sequence.read
+            if work.reserves:
+                most_read[work] = max(read, most_read.get(work, 0))
+            elif sequence.goal > read:      # cells are promised up to its goal
+                left -= cells_of(sequence.goal) - cells_of(max(read, self._prefixes.ahead(sequence)))
+            elif read % BLOCK == 0:         # its cells are full, so that its next token needs a new one
                 left -= 1
-        return left - sum(max(0, cells_of(work.cached) - cells_of(read)) for work, read in several.items())
+        return left - sum(max(0, cells_of(work.cached) - cells_of(read)) for work, read in most_read.items())
 
     def enter(self, sequence: Sequence, entered: Iterable[Sequence]) -> bool:
-        """Let a sequence enter if there is room for it."""
+        """Let a sequence enter if there is room for it, and return whether there is; kept prefixes go for it.
+
+        entered: the sequences that have entered.
+        """
         work, length = sequence.work, sequence.length
         self._prefixes.enter(sequence)
         more = SAFE if sequence.is_back and work.makes_tokens else 0
@@ -87,9 +91,13 @@ class CacheRoom:
         came: list[Sequence] = []
         while self.waiting and self.enter(self.waiting[0], chain(entered, came)):
             came.append(self.waiting.pop(0))
+        self._trim_if_nobody_waits()
+        return came
+
+    def _trim_if_nobody_waits(self) -> None:
+        """Let prefixes go beyond the bound between calls, which were kept for sequences that gave way."""
         if not self.waiting:
             self._prefixes.trim()
-        return came
 
     def wait(self, sequences: Iterable[Sequence]) -> None:
         """Let sequences wait: by priority, those that gave way before new ones, then by arrival."""
@@ -97,16 +105,19 @@ class CacheRoom:
                               key=lambda one: (-one.work.entry.priority, not one.is_back, one.work.entry.number))
 
     def leave(self, work: StepWork) -> None:
-        """Forget the sequences of a request that ends; there may be more memory now."""
+        """Forget the sequences of a work that ends, if some wait; those that have entered, the caller forgets.
+
+        The memory of its cells is free then, so a bound that came from a lack of memory goes.
+        """
         self.waiting = [sequence for sequence in self.waiting if sequence.work is not work]
-        if not self.waiting:
-            self._prefixes.trim()
+        self._trim_if_nobody_waits()
         self._memory_cells = None
 
-    def crowded(self, entered: List[Sequence], decoding: int) -> Sequence | None:
-        """Return the sequence that has to give way before the next step; as many kept prefixes as need be go first.
+    def make_room(self, entered: List[Sequence], decoding: int) -> Sequence | None:
+        """Let kept prefixes go until there are cells for the next step; return who has to give way if that is too few.
 
-        decoding: the sequences that read one token each, which take at most a cell each.
+        Call it once before each step, and again after each sequence that gave way. decoding: the number of sequences
+        that read one token each, which take at most a cell each.
         """
         self._spare -= decoding
         if self.cells is None or self._spare >= 0:
@@ -117,15 +128,15 @@ class CacheRoom:
             self._spare = self.free(entered)
         return self.last(entered) if self._spare < 0 else None
 
-    def fail(self) -> bool:
+    def note_no_memory(self) -> bool:
         """Note that the system has no memory for more cells; let all kept prefixes go, and return whether any did."""
         self._memory_cells, self._spare = max(1, cells_of(self._stepper.held)), -1
         kept = self._prefixes.kept
         self._prefixes.let_go(kept)
         return kept > 0
 
-    def lose(self, sequence: Sequence) -> None:
-        """Take the cells of a sequence, which waits until it comes back; its ids, sums and random numbers stay."""
+    def give_way(self, sequence: Sequence) -> None:
+        """Take the cells of a sequence, and let it wait until it comes back; its ids, sums and random numbers stay."""
         self.gave_way += 1
         self._prefixes.leave(sequence, soon=True)
         hypothesis, sequence.is_back = sequence.hypothesis, True
@@ -137,9 +148,9 @@ class CacheRoom:
         self.wait([sequence])
 
     def last(self, entered: List[Sequence], safe: bool = False) -> Sequence | None:
-        """Return the sequence of the lowest priority that came last, of those that may give way.
+        """Return the sequence of the lowest priority that came last, of those that may give way; None if none may.
 
-        safe: whether those may that have come back and have not reached their goals.
+        safe: whether even those may that have come back and have not reached their goals.
         """
         may = [one for one in reversed(entered)
                if not one.work.reserves and (safe or not one.is_back or one.read >= one.goal)]

@@ -60,6 +60,8 @@ class Pace:
 
 @dataclass
 class _Owner:
+    """Somebody whose works wait or have entered."""
+
     works: int = 0
     """Requests that wait or have entered."""
     read: int = 0
@@ -116,7 +118,7 @@ class Schedule:
         return min(self.heads(), key=self._place, default=None)
 
     def heads(self) -> list[DecoderWork]:
-        """Return the work of each owner and priority that enters next."""
+        """Return the first work that waits of each owner in each priority."""
         return [queue[0] for queue in self._queues.values()]
 
     def admit(self, work: DecoderWork) -> None:
@@ -130,7 +132,8 @@ class Schedule:
         self._entered.add(work)
 
     def leave(self, work: DecoderWork, tokens: int) -> None:
-        """Count the end of a work, unless it never came or has left, and its new tokens."""
+        """Forget a work that ends, and count its new tokens for its owner; it may never have come, or have left before.
+        """
         # An interrupt may have come in the middle of `admit`, and `forget` after it.
         if work.waits and work in self._queues.get((work.entry.priority, work.entry.owner), ()):
             self.admit(work)
@@ -143,11 +146,12 @@ class Schedule:
                 del self._owners[work.entry.owner]
 
     def plan(self, decoding: int, sequences: Iterable[Sequence],
-             turn_of: Callable[[Sequence], Sequence] = lambda sequence: sequence) -> list[tuple[Sequence, int]]:
-        """Return which sequences a step reads beside those that decode, and how many tokens of each.
+             catch_up: Callable[[Sequence], Sequence] = lambda sequence: sequence) -> list[tuple[Sequence, int]]:
+        """Choose what a step reads beside the rows that decode: return (sequence, how many of its tokens), in order.
 
-        decoding: the number of rows that read one token each. turn_of: returns which one reads in the turn of another
-        one, that waits for what it reads.
+        What is chosen is counted for the owners. decoding: the number of rows that read one token each. sequences:
+        those with unread prompts. catch_up: is called with each in its turn, and returns the one that reads in this
+        turn: the same, or another one if it waits for what that reads (`Prefixes.catch_up`).
         """
         size = min(self.prompt_tokens(decoding), max(1, self.budget.tokens - decoding))
         if not size:
@@ -158,17 +162,19 @@ class Schedule:
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
         ordered = sorted(sequences, key=lambda each: self._place(each.work))
-        for sequence in dict.fromkeys(map(turn_of, ordered)):
+        for sequence in dict.fromkeys(map(catch_up, ordered)):      # each once
             source = sequence.work.source if not sequence.read else 0       # the encoder reads a source in one step
             if source and sources and (waits or source >= size):        # a second source could make the step too long
                 continue
             before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
-            numbers = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)
+            numbers = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)    # of other tokens
             n = min(sequence.unread, size, before + scores // numbers)
             if n <= 0 or not rows:
                 continue
             chosen.append((sequence, n))
-            size, rows, scores = max(0, size - n - source), rows - 1, scores - numbers * max(0, n - before)
+            rows -= 1
+            size = max(0, size - n - source)
+            scores -= numbers * max(0, n - before)
             sources += source
             self._owners[sequence.work.entry.owner].read += n + source
         planned = dict(chosen)
@@ -187,12 +193,15 @@ class Schedule:
         return max(FEWEST, min(self._size, int(seconds / self._cost)))
 
     def measured(self, decoding: int, read: int, seconds: float) -> None:
-        """Take the time of a step. read: its tokens of prompts and sources, beside those of the rows that decode."""
+        """Learn from the time of a step what the next ones may read.
+
+        decoding: its rows that read one token each. read: its tokens of prompts and sources, beside those.
+        """
         self._steps += 1
         seconds = min(max(1e-9, seconds), 1e9)        # of a clock that stands still, goes back or says NaN
         base = self._base(decoding) if decoding else 0.0
         if not read:
-            self._bases[_kind(decoding)] = (seconds if base is None else (base + seconds) / 2), self._steps
+            self._bases[_size_class(decoding)] = (seconds if base is None else (base + seconds) / 2), self._steps
             return
         if base is None:        # what the rows that decode cost is not known, so neither is what the prompts cost
             return
@@ -204,14 +213,16 @@ class Schedule:
 
     def _base(self, decoding: int) -> float | None:
         """Return the seconds of a step of so many rows without a prompt; None if they were not measured lately."""
-        base, step = self._bases.get(_kind(decoding), (None, 0))
+        base, step = self._bases.get(_size_class(decoding), (None, 0))
         return base if self._steps - step < FRESH else None
 
     def _place(self, work: DecoderWork) -> tuple[int, int, int]:
+        """Return the key by which works are sorted: by priority, then by what their owners have read, then by arrival.
+        """
         entry = work.entry
         return -entry.priority, self._owners[entry.owner].read, entry.number
 
 
-def _kind(decoding: int) -> int:
+def _size_class(decoding: int) -> int:
     """Return one number for all counts of rows that lie within a fifth of each other: 2^(1/4) = 1.19."""
     return round(4 * math.log2(decoding))

@@ -74,9 +74,11 @@ class Scoring(StepWork):
 
     @property
     def key(self) -> Hashable:
+        """Return what the works of one group have in common."""
         return type(self).__name__, self.needs_logits
 
     def group(self, vocab_size: int) -> Group:
+        """Return a new group for works with this key."""
         return _Scorings(self.needs_logits)
 
     def begin(self) -> list[Sequence]:
@@ -95,13 +97,14 @@ class _Continuation(Sequence):
 
 
 def row_with_next(sequence: Sequence, n: int, likely: int = 0) -> Row:
-    """Return the row that reads the next n ids, and wants the logits of the id after each of them.
+    """Return the row that reads the next n ids, and wants the logit of the id after each of them that is scored.
 
-    likely: how many of the likeliest words each place tells, too. The sequence has one id at least behind its length.
+    It puts these wants into `sequence.wants`, from which `Sequence.row` takes them. likely: how many of the likeliest
+    words are wanted in each place, too. `sequence.ids` has at least one id behind the length of the sequence.
     """
     places = range(max(sequence.first_scored, sequence.read) + 1, sequence.read + n + 1)
     sequence.wants = (tuple([Want(ids=sequence.ids[i : i + 1], likely=likely) for i in places])
-                      or (Want(ids=sequence.ids[:1]),))
+                      or (Want(ids=sequence.ids[:1]),))     # a row that scores nothing has one want, too
     return Sequence.row(sequence, n)
 
 
@@ -117,17 +120,18 @@ class _Scorings(Group):
         begin = 0       # the line of the scores at which those of the next sequence begin
         log_p = scores.chosen.given - scores.chosen.log_sum_exp.astype(np.float64)
         for sequence, row in zip(sequences, rows, strict=True):
-            work, lines, begin = cast(Scoring, sequence.work), slice(begin, begin + row.scored), begin + row.scored
+            work, end = cast(Scoring, sequence.work), begin + row.scored
             if self._needs_logits:
-                self._add(work, scores.logits[lines], sequence.read)
+                self._add(work, scores.logits[begin:end], sequence.read)
             else:
-                work.scores += log_p[lines].tolist()
+                work.scores += log_p[begin:end].tolist()
+            begin = end
             if not sequence.unread:
                 outcome.done[work] = work.scores
                 outcome.left.append(sequence)
 
     def _add(self, work: Scoring, logits: NDArray[np.float32], read: int) -> None:
-        """Add log probabilities by all logits after the last ids that were read, each of which the next id follows."""
+        """Add the log probabilities of some ids. logits: [n, V] after the last n of the first `read` ids."""
         targets = work.tokens[read + 1 - len(logits) : read + 1]
         scaled = logits / np.float32(work.temperature)
         log_total = log_sum_exp(scaled, work.exp).astype(np.float64)
@@ -145,8 +149,8 @@ class _Prompt(Sequence):
 class LastLogits(StepWork):
     """Some logits after each of several prompts: float32 [prompts, ids].
 
-    A prompt has the same logits, to the last bit, alone and among any others. Before its end, the request gives the
-    number of each prompt that has its logits.
+    A prompt has the same logits, to the last bit, alone and among any others. Before its end, the work gives the index
+    of each prompt whose logits are in `scores`, as if it were a token (`Outcome.tokens`).
     """
 
     def __init__(self, prompts: List[NDArray[np.int64]], ids: List[int] | slice, packed: Any = None, source: int = 0,
@@ -173,6 +177,7 @@ class LastLogits(StepWork):
         return self.left
 
     def group(self, vocab_size: int) -> Group:
+        """Return a new group for works with this key."""
         return _LastLogits()
 
     def begin(self) -> list[Sequence]:
@@ -191,14 +196,17 @@ class _LastLogits(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of prompts that are read."""
-        lines, given = iter(scores.logits), 0       # the next line of all logits, and the next logit of given ids
+        lines, begin = iter(scores.logits), 0       # the next line of all logits, and the next logit of given ids
         for sequence in cast(List[_Prompt], sequences):
             work = cast(LastLogits, sequence.work)
             if isinstance(work.ids, slice):
                 logits = next(lines)[work.ids]
             else:
-                logits, given = scores.chosen.given[given : given + len(work.ids)], given + len(work.ids)
-            work.scores[sequence.index], work.left = logits.copy(), work.left - 1
+                end = begin + len(work.ids)
+                logits = scores.chosen.given[begin:end]
+                begin = end
+            work.scores[sequence.index] = logits.copy()
+            work.left -= 1
             outcome.tokens.append((work, 0, sequence.index))
             if not work.left:
                 outcome.done[work] = np.array(work.scores)
@@ -218,6 +226,7 @@ class AllLogits(StepWork):
         self.scores = np.empty((len(ids), vocab_size), np.float32)
 
     def group(self, vocab_size: int) -> Group:
+        """Return a new group for works with this key."""
         return _AllLogits()
 
     def begin(self) -> list[Sequence]:
@@ -233,7 +242,8 @@ class _AllLogits(Group):
         begin = 0       # the row of scores.logits at which the logits of the next sequence begin
         for sequence, row in zip(sequences, rows, strict=True):
             work, n = cast(AllLogits, sequence.work), row.scored
-            work.scores[sequence.read - n : sequence.read], begin = scores.logits[begin : begin + n], begin + n
+            work.scores[sequence.read - n : sequence.read] = scores.logits[begin : begin + n]
+            begin += n
             if not sequence.unread:
                 outcome.done[work] = work.scores
                 outcome.left.append(sequence)

@@ -52,7 +52,7 @@ class _OthersCame(Exception):
 
 
 class _WhileAlone(Stop):
-    """The stop of a step of one caller alone, which ends as soon as another one comes, too."""
+    """The stop of a step of one caller alone: it also comes when another caller submits a work."""
 
     __slots__ = ("_arrived", "_outer")
 
@@ -63,7 +63,7 @@ class _WhileAlone(Stop):
 
     @property
     def has_come(self) -> bool:
-        """Whether that of the caller has come, or another caller."""
+        """Whether the stop of the caller has come, or another caller."""
         return self._outer.has_come or bool(self._arrived)
 
     def check(self) -> None:
@@ -83,11 +83,14 @@ class _Part:
 
 
 class StepQueue(WorkQueue):
-    """The works of one model that generates. Any thread may call it."""
+    """The works of one model that generates. Any thread may call its public methods.
+
+    The private ones run in the thread that has the turn of the queue.
+    """
 
     def __init__(self, stepper: SourceStepper, budget: Budget | None = None, cache_tokens: int | None = None,
                  schedule: Schedule | None = None, keep_tokens: int = 0):
-        """Take the steps of the model.
+        """stepper: the steps of the model. budget: None for the default one.
 
         cache_tokens: the most tokens that the cells in use may have room for; None for any number. schedule: None for
         one with this budget. keep_tokens: the most tokens of prefixes that are kept for later works.
@@ -113,9 +116,9 @@ class StepQueue(WorkQueue):
         self._paused: list[Sequence] = []
         """The sequences that have given their rows to callers who had none."""
         self._freed: list[tuple[StepWork, int]] = []
-        """Hypotheses that no sequence has any more."""
+        """Hypotheses that no sequence has any more; the decoder is told at the end of a step."""
         self._step_seconds = 0.0
-        self._given_up = 0      # tokens of a step that another caller ended, which short steps read next
+        self._given_up = 0      # tokens of a long step that another caller ended; short steps read them next
         self.watcher: Callable[[int, int, float], object] = lambda rows, read, seconds: None
         """Gets of each step the rows that decode, the tokens of prompts, and the seconds."""
 
@@ -168,17 +171,19 @@ class StepQueue(WorkQueue):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of works that have entered, and of works that wait; a work that was cancelled is in neither."""
+        """(works that have entered, works that wait); what was cancelled is ended first, and is in neither number."""
         if self._left or self._mark.torn:
             self._settle()
         entered = len(self._active)
         return entered, max(0, len(self._open) + len(self._arrived) - entered)
 
     def _enter(self, entry: DecoderEntry) -> None:
+        """Let a work that has arrived wait in the schedule, from its beginning."""
         entry.restart()
         self.schedule.wait(entry.work)
 
     def _forget(self, entry: DecoderEntry) -> None:
+        """Forget a work that ends; what it has read is kept, unless the work ended with an error of its own."""
         work = entry.work
         if work is None:        # it has left before
             return
@@ -198,6 +203,7 @@ class StepQueue(WorkQueue):
         entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
 
     def _reset(self) -> None:
+        """Forget all works, and end all requests of the decoder."""
         self._stepper.reset()
         self.prefixes.clear()
         self.room.clear()
@@ -209,11 +215,11 @@ class StepQueue(WorkQueue):
         with self._turn.take(entry.stop):
             if entry.process != os.getpid():        # no other thread of the child has done it
                 entry.number = next(self._numbers)
-                self._arrived.append(entry)     # a step drops it, unless the next line was reached
-                entry.process = os.getpid()
+                self._arrived.append(entry)
+                entry.process = os.getpid()     # a step drops the entry if an interrupt comes before this line
 
     def _compute_next(self) -> bool:
-        """Compute one step of all works; return False if none is open."""
+        """Compute one step of all works; return False if none is open then."""
         self._admit()
         if self._active:
             self.schedule.pace = self._pace()
@@ -221,20 +227,23 @@ class StepQueue(WorkQueue):
         return bool(self._open)
 
     def _pace(self) -> Pace | None:
-        """Return how long a step may take: any time for one caller alone, because nobody waits for a token.
+        """Return how long a step may take; None for any time, while one caller is alone, and nobody waits for a token.
 
-        What a step was to read that another caller has ended is read in short steps, so that callers who come again and
-        again end no more than that.
+        After another caller has ended a long step, the tokens that it was to read are read in short steps, even if the
+        first caller is alone again. So callers who come again and again end only short steps.
         """
         if paces := {entry.pace for entry in self._open.values()} - {None}:
             return Pace(min(pace.step_seconds for pace in paces), min(pace.idle_seconds for pace in paces))
         return SHARED if self.schedule.owners > 1 or self._given_up else None
 
     def _admit(self) -> None:
-        """Let works enter while there is room, and compute the works of one pass that come before them."""
+        """Let sequences give way until the next step has room, then let those that wait come back, then works enter.
+
+        A `PassWork` whose turn it is to enter is computed at once.
+        """
         if self.room.cells is not None:
             decoding = self._decoding
-            while (last := self.room.crowded(self._entered, decoding)) is not None:
+            while (last := self.room.make_room(self._entered, decoding)) is not None:
                 self._give_way(last)
         if self.room.waiting:
             self._reading += self.room.let_in(self._entered)
@@ -247,7 +256,10 @@ class StepQueue(WorkQueue):
                 return
 
     def _next_work(self) -> DecoderWork | None:
-        """Return the work that enters next: that of the owner with the fewest rows, where rows are missing."""
+        """Return the work that enters next; None if none waits.
+
+        It is the first of the schedule, or, while rows are missing, that of the owner who has the fewest.
+        """
         if self.schedule.owners == 1 or (not self._paused and self._free_rows > 0):
             return self.schedule.first()
         rows = self._rows_of_owners()
@@ -256,7 +268,7 @@ class StepQueue(WorkQueue):
             -work.entry.priority, rows[work.entry.owner], work is not first, work.entry.number))
 
     def _admit_one(self, work: StepWork) -> bool:
-        """Let a work enter, or end it if it cannot; return False, and do nothing, if there is no room for it yet."""
+        """Let a work enter, or end it if it never can; return False if there is no room for it yet."""
         if self._active and work.rows > self._free_rows and not self._make_rows(work):
             return False
         if self.room.tokens is not None and cells_of(work.cached) > self.room.tokens // BLOCK:
@@ -277,7 +289,7 @@ class StepQueue(WorkQueue):
 
     @property
     def _free_rows(self) -> int:
-        """The rows that are left for works that enter."""
+        """The number of rows that are left for works that enter."""
         return (min(self.budget.rows, self.budget.tokens) + len(self._paused)
                 - sum(active.rows for active in self._active))
 
@@ -338,10 +350,11 @@ class StepQueue(WorkQueue):
         self._reading = [other for other in self._reading if other is not sequence]
         group = self._groups[self._key(sequence.work)]
         group.live = [other for other in group.live if other is not sequence]
-        self.room.lose(sequence)
+        self.room.give_way(sequence)
 
     def _open_work(self, work: StepWork) -> bool:
-        """Let a work enter; return False if there is no room for its first sequence."""
+        """Let a work enter with its first sequence, and its others wait for room; return False if the first has none.
+        """
         if not work.sequences:
             work.sequences = work.begin()
         first, *others = work.sequences
@@ -363,6 +376,7 @@ class StepQueue(WorkQueue):
         return True
 
     def _key(self, work: StepWork) -> tuple[StepWork | None, Hashable]:
+        """Return the key of a work's group: (the work itself if its rows have steps of their own, `StepWork.key`)."""
         return (work if work.entry.alone else None), work.key
 
     def _compute_pass(self, work: PassWork) -> None:
@@ -385,7 +399,7 @@ class StepQueue(WorkQueue):
         in company (`company` in the keys of the groups is that work, and None for all others).
         """
         decoding = self._decoding
-        chosen = self.schedule.plan(decoding, self._reading, self.prefixes.turn_of) if self._reading else []
+        chosen = self.schedule.plan(decoding, self._reading, self.prefixes.catch_up) if self._reading else []
         # The encoder reads a source in the step with the first token of its work.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
@@ -405,7 +419,7 @@ class StepQueue(WorkQueue):
             except BaseException as error:
                 if self._must_leave(error):
                     raise
-                if not (isinstance(error, MemoryError) and self._fail()):
+                if not (isinstance(error, MemoryError) and self._free_memory()):
                     self._blame(works, error)
                 return
         self.tokens_read += sum(n for _, n in chosen)
@@ -413,10 +427,10 @@ class StepQueue(WorkQueue):
         self.schedule.measured(decoding, read, self._step_seconds)
         self.watcher(decoding, read, self._step_seconds)
 
-    def _fail(self) -> bool:
-        """Make room after an allocation that failed as in a full cache, and return whether there was something to free.
+    def _free_memory(self) -> bool:
+        """Free cells after a step failed for want of memory, as in a full cache; return whether there were any to free.
         """
-        if self.room.fail():
+        if self.room.note_no_memory():
             return True
         entered = self._entered
         last = self.room.last(entered) or self.room.last(entered, safe=True) if len(entered) > 1 else None
@@ -425,11 +439,11 @@ class StepQueue(WorkQueue):
         return last is not None
 
     def _stop_of(self, works: set[StepWork]) -> Stop:
-        """Return the stop of a step: that of one caller must not end the step of another one."""
-        if self.schedule.pace is not None:
+        """Return the stop of a step of these works: that of one caller must not end the step of another one."""
+        if self.schedule.pace is not None:      # there may be several callers
             return NEVER
         stop = next(iter(works)).entry.stop
-        return stop if len(works) == 1 else stop.outer
+        return stop if len(works) == 1 else stop.outer      # works of one call have the stop of this call in common
 
     def _blame(self, works: set[StepWork], fault: BaseException) -> None:
         """Find the works that raise the error of a step, and end them.
@@ -439,10 +453,10 @@ class StepQueue(WorkQueue):
         """
         steps = {work.entry: work.steps for work in works if not work.has_ended}
         self._mend()
-        self._run_apart([*steps], fault, lambda entry: self._catch_up(entry, steps[entry]), self._mend)
+        self._run_apart([*steps], fault, lambda entry: self._repeat_steps(entry, steps[entry]), self._mend)
 
-    def _catch_up(self, entry: DecoderEntry, steps: int) -> None:
-        """Compute a work that has begun anew in steps of its own, until it has made so many."""
+    def _repeat_steps(self, entry: DecoderEntry, steps: int) -> None:
+        """Compute a work that has begun anew in steps of its own, until it has made as many as before the error."""
         work, entry.alone = entry.work, True
         if entry.end is not None or not self._open_work(work):
             return
@@ -456,14 +470,17 @@ class StepQueue(WorkQueue):
             self._run(parts, NEVER, NEVER)
 
     def _run(self, parts: list[_Part], stop: Stop, step_stop: Stop) -> None:
-        """Compute one step of the model, and hand out what comes of it. step_stop: ends the step alone."""
+        """Compute one step of the model, hand the scores to the groups, and give what they make of them to the tickets.
+
+        step_stop: ends the step, before it has changed anything. stop: ends a pass that completes results after it.
+        """
         begun = time.perf_counter()
         scores = self._stepper.step([row for part in parts for row in part.rows], step_stop)
         self._step_seconds += time.perf_counter() - begun
         self._note_hypotheses(parts, scores)
         if self._reading:
             for sequence in self._reading:
-                if sequence.work.reserves and not sequence.unread:      # its hypothesis is the prompt for the last time
+                if sequence.work.reserves and not sequence.unread:      # from now on its hypothesis has new tokens
                     self.prefixes.leave(sequence, forks=True)
             self._reading = [sequence for sequence in self._reading if sequence.unread]
         if not scores.finite.all():
@@ -477,9 +494,10 @@ class StepQueue(WorkQueue):
         self._freed = []
 
     def _parts(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
-        """Return what a step reads: one token of each live sequence, and these parts of others.
+        """Prepare what a step reads, and return it: one token of each live sequence, and these parts of others.
 
-        company: a work whose rows have a step of their own; None for all others.
+        company: a work whose rows have a step of their own; None for the common step of all others. chosen: (sequence,
+        how many of its tokens), also of works that are not in this step.
         """
         of_groups: dict[Any, list[tuple[Sequence, int]]] = {}
         silent = _Part(group=None, sequences=[], rows=[])
@@ -505,7 +523,7 @@ class StepQueue(WorkQueue):
         return [*parts, silent] if silent.rows else parts
 
     def _note_hypotheses(self, parts: list[_Part], scores: Scores) -> None:
-        """Note how much the model has read of each sequence, and which hypothesis that is."""
+        """Note how much the model has read of each sequence, and its new hypothesis; free old ones that nobody has."""
         numbers = iter(scores.hypotheses.tolist())
         for part in parts:
             for sequence, row in zip(part.sequences, part.rows, strict=True):
@@ -516,7 +534,7 @@ class StepQueue(WorkQueue):
                     self._freed.append((sequence.work, before))  # type: ignore[arg-type]
 
     def _without_failed(self, parts: list[_Part], scores: Scores) -> Scores:
-        """End the works of rows with NaN, and return the scores of the other rows, which stay in the parts."""
+        """End the works of rows with NaN, take their rows out of the parts, and return the scores of the other rows."""
         sequences = [sequence for part in parts for sequence in part.sequences]
         rows = [row for part in parts for row in part.rows]
         for sequence, finite in zip(sequences, scores.finite.tolist(), strict=True):
@@ -530,9 +548,13 @@ class StepQueue(WorkQueue):
         return scores.of(rows, stays)
 
     def _take(self, outcome: Outcome, stop: Stop) -> None:
-        """Give the tokens and the results of a step to the tickets, and end the works that are done."""
+        """Give the tokens and the results of a step to the tickets, and end the works that are done.
+
+        stop: ends the passes that complete results.
+        """
         for work, sample, token in outcome.tokens:
-            self.tokens_out += work.entry.put(sample, token) and work.makes_tokens
+            if work.entry.put(sample, token) and work.makes_tokens:
+                self.tokens_out += 1
         for sequence in outcome.left:
             self.prefixes.leave(sequence)
         for work, results in outcome.done.items():

@@ -33,7 +33,7 @@ class DecoderTicket(Ticket):
         return self.entry.tokens(begin, most)
 
     def wait_for_more(self, tokens: int) -> None:
-        """Wait until there are more tokens than these, or the end."""
+        """Wait until there are more than `tokens` new tokens, or the end has come."""
         self._queue.wait([self.entry], tokens)
 
 

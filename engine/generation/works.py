@@ -41,13 +41,14 @@ class DecoderWork:
     echo: Echo | None = None
     """The prompt that stands in front of each result, if that was asked for."""
     new_text: Callable[[], StopText] | None = None
-    """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer, or without tokens."""
+    """Returns a text without tokens yet, which ends at a stop text; None without a tokenizer, or where a work makes no
+    tokens."""
 
     def __init__(self) -> None:
         self.entry: DecoderEntry
         """Its place in the queue."""
         self.waits = False
-        """Whether it waits until it enters."""
+        """Whether it is in the schedule, and has not entered."""
 
     @property
     def has_ended(self) -> bool:
@@ -57,7 +58,7 @@ class DecoderWork:
     def reset(self) -> None:
         """Forget what has become of it: it is computed from its beginning, for the first time or once more.
 
-        It comes to the same results again, because a row has the same bits in any step.
+        `DecoderEntry.restart` calls it. The results are the same again, because a row has the same bits in any step.
         """
         self.waits = False
 
@@ -98,11 +99,12 @@ class StepWork(DecoderWork, ABC):
         self.steps = 0
         """How many steps it was in since it began."""
         self.sequences: list[Sequence] = []
-        """Its first sequences, while it waits for room."""
+        """What `begin` has returned, while the first of it waits for room."""
         self._users: dict[int, int] = {}
         """How many sequences have each hypothesis."""
 
     def reset(self) -> None:
+        """Forget what has become of it."""
         super().reset()
         self.number, self.steps, self.sequences, self._users = -1, 0, [], {}
 
@@ -261,13 +263,14 @@ class Outcome:
     """What a group made of the scores of a step."""
 
     tokens: list[tuple[StepWork, int, int]] = field(default_factory=list)
-    """(work, sample, id) of each new token that is certain, or of whatever else a work gives before its end."""
+    """(work, sample, id) of each new token that is certain. A work that makes no tokens may give numbers of its own in
+    their place: `LastLogits` gives (work, 0, index) of each prompt that has its logits."""
     done: dict[StepWork, Any] = field(default_factory=dict)
     """The results of the works that ended."""
     failed: dict[StepWork, EngineError] = field(default_factory=dict)
     """The errors of the works that cannot go on."""
     left: list[Sequence] = field(default_factory=list)
-    """Sequences that do not go on."""
+    """Sequences that do not go on; their work may go on with others."""
 
 
 class Group(ABC):
@@ -283,12 +286,12 @@ class Group(ABC):
         self.works.add(work)
 
     def leave(self, work: StepWork) -> None:
-        """Forget a work."""
+        """Forget a work; it may have left before."""
         self.works.discard(work)
         self.live = [sequence for sequence in self.live if sequence.work is not work]
 
     def prepare(self, sequences: list[Sequence]) -> None:  # noqa: B027, because most groups have nothing to prepare
-        """Say what each of these sequences wants, which the next step reads to their ends."""
+        """Set the `wants` of these sequences, which the next step reads, before their rows are made."""
 
     @abstractmethod
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:

@@ -71,12 +71,13 @@ class HeadRunner:
         sequence. asked: the positions to read in each sequence, for a head of rows "asked".
         """
         most = None
-        if asked is not None:       # of each sequence as many rows as of the longest, whose logits are there at a time
+        if asked is not None:       # `most` sequences a batch, so that all their logits fit, were each the longest one
             tokens = replace(tokens, asked=[*asked])
             most = max(1, LOGITS_AT_A_TIME // (self.config.outputs * max(1, *map(len, asked))))
         return self.vector_encoder.work(self._compute_logits, tokens, call, most)
 
     def _compute_logits(self, packed: Packed, stop: Stop) -> list[np.ndarray | None]:
+        """Return the logits of each sequence of a batch; None for a sequence without rows that the head reads."""
         tokens, batch, _ = packed
         vectors = self.vector_encoder.vectors(batch, stop)
         places: list[np.ndarray | None] = [None] * len(tokens.input_ids) if tokens.asked is None else [*tokens.asked]
@@ -147,9 +148,9 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]))[0]
 
     def numbers(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the number of each token that the last step, scatter, puts at its place: float32 [N].
+        """Return one number for each token: float32 [N]. The last step, scatter, would put it at the place of its word.
 
-        vectors [N,D]: those of the encoder, with D = 1 where it gives numbers itself.
+        vectors [N,D]: what the encoder gives; D = 1 where that is a number already.
         """
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
@@ -202,11 +203,14 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
 
 
 def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of the rows [M, D] of each sequence, and the ends of its one row; none for no rows."""
-    parts = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
+    """Return (mean of the rows of each sequence, new ends): one row a sequence, and none for a sequence without rows.
+
+    rows [M, D], ends [B+1]: the rows of sequence i are those from ends[i] to before ends[i+1]; the results alike.
+    """
+    means = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
              if start < end]
     counts = np.minimum(lengths_of(ends), 1)
-    return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
+    return np.array(means, np.float32).reshape(len(means), rows.shape[1]), np.append(0, np.cumsum(counts))
 
 
 def top(scores: Sequence[float] | np.ndarray, k: int | None) -> list[int]:

@@ -88,7 +88,7 @@ class SparseVectors:
         return (self[i] for i in range(len(self)))
 
     def to_dense(self) -> np.ndarray:
-        """Return float32 [n, V]."""
+        """Return the vectors with all their zeros: float32 [n, V]."""
         dense = np.zeros(self.shape, np.float32)
         dense[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.values
         return dense
@@ -154,6 +154,7 @@ def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Work:
 
 
 def _compute_sparse(runner: HeadRunner, packed: Packed, stop: Stop) -> list[Nonzeros]:
+    """Return the numbers that are not zero of the sparse vector of each sequence of a batch."""
     config, scatter = runner.config, runner.config.steps[-1]
     tokens, batch, _ = packed
     vectors = runner.encoder.vectors(batch, stop)

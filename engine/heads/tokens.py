@@ -87,6 +87,7 @@ def read_words(texts: Any) -> tuple[list[list[str]], bool]:
 
 
 def _labels(name: str, value: Any) -> tuple[str, ...]:
+    """Return labels of the caller as a tuple; raises `InputError`."""
     has_no_items = isinstance(value, str) or getattr(value, "shape", None) == ()    # an array without axes is Iterable
     if has_no_items or not isinstance(value, Iterable):
         raise InputError(f"{name} must be a list of labels, not {shown(value)}")

@@ -168,15 +168,16 @@ def read_images(given: Any, alone: bool, name: str = "images", first: int = 0) -
     if isinstance(given, Images):
         return given, False
     if is_image(given, alone):
-        return Images([_checked(0, given, alone)]), True
+        return Images([_check_image(0, given, alone)]), True
     expected = f"{name} must be an image or a list of images"
     check_order(given, expected)
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
         raise InputError(f"{expected}, not {type(given).__name__} {shown(given, 60)}")
-    return Images([_checked(i, item, alone) for i, item in enumerate(given, first)], first), False
+    return Images([_check_image(i, item, alone) for i, item in enumerate(given, first)], first), False
 
 
-def _checked(i: int, item: Any, alone: bool) -> Any:
+def _check_image(i: int, item: Any, alone: bool) -> Any:
+    """Return an image of the caller, unread; raises `InputError` with its number for what is no image."""
     with located(f"image {i}"):
         if isinstance(item, np.ndarray):
             return checked_array(item)

@@ -28,26 +28,26 @@ def pixels_of(source: Any, config: ImageConfig) -> np.ndarray:
         image = image.resize((width, height), resample=FILTERS.index(config.resample))
     integers = np.asarray(image)
     if config.crop is not None:
-        integers = _cropped(integers, *config.crop)
+        integers = _crop_middle(integers, *config.crop)
     scaled = (integers.astype(np.float64) * config.factor).astype(np.float32)
     scaled -= np.array(config.mean, np.float32)
     scaled /= np.array(config.std, np.float32)
     return np.ascontiguousarray(scaled.transpose(2, 0, 1))
 
 
-def _cropped(image: np.ndarray, height: int, width: int) -> np.ndarray:
+def _crop_middle(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """Return the middle of an image [H, W, 3], with zeros around it where it is smaller."""
     cut = np.zeros((height, width, image.shape[2]), image.dtype)
     (rows_to, rows_from), (columns_to, columns_from) = (
-        _middle(size, kept) for size, kept in zip(image.shape, (height, width), strict=False))
+        _middle_slices(size, kept) for size, kept in zip(image.shape, (height, width), strict=False))
     cut[rows_to, columns_to] = image[rows_from, columns_from]
     return cut
 
 
-def _middle(size: int, kept: int) -> tuple[slice, slice]:
-    """Return where a side of `size` pixels goes in one of `kept`, and what of it is kept.
+def _middle_slices(size: int, kept: int) -> tuple[slice, slice]:
+    """Return (the part of `kept` pixels that a side of `size` pixels fills, the part of the side that fills it).
 
-    Of an odd number of rows, one more is added above a smaller image, and taken away below a larger one.
+    If the difference is odd, one row more is added above than below, or cut below than above.
     """
     if size >= kept:
         first = (size - kept) // 2

@@ -77,7 +77,7 @@ def opened(source: Any) -> Any:
         with _readable(getattr(source, "format", None) or "an image of Pillow"):
             return _as_rgb(source)
     with _file_of(source) as file:
-        return _decoded(pillow, file)
+        return _decode(pillow, file)
 
 
 def checked_array(array: np.ndarray) -> np.ndarray:
@@ -154,7 +154,7 @@ def _check_bytes(count: int) -> None:
         raise InputError(f"the file has {count:,} bytes, and at most {MAX_BYTES:,} are read")
 
 
-def _decoded(pillow: Any, file: IO[bytes]) -> Any:
+def _decode(pillow: Any, file: IO[bytes]) -> Any:
     """Return the image of an open file in mode RGB."""
     image = _open(pillow, file)
     with image, _readable(str(image.format)):

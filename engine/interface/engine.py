@@ -185,7 +185,7 @@ class Engine(VectorMethods, SimilarityMethods):
             reload, before = self._reload, {}
             if reload.func is _reload_changed:      # changes of an engine that has some: one reload with all of them
                 reload, before = reload.args
-            other._reload = partial(_reload_changed, reload, _merged(before, again))
+            other._reload = partial(_reload_changed, reload, _merge_changes(before, again))
         return other
 
     def _with_own_text(self, changes: dict[str, Any]) -> Engine:
@@ -224,7 +224,7 @@ _LIMIT = "limited_to"
 """The name of the limit of `Engine.limited_to` among changes of text settings."""
 
 
-def _merged(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+def _merge_changes(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
     """Return changes of text settings in which a limit, if there is one, comes after the others."""
     merged = before | again
     if "max_seq_length" in again:       # which a limit before it does not bound

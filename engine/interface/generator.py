@@ -169,7 +169,8 @@ class Generator(ChatMethods):
                     places: Sequence[str] | None = None, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the inputs and the settings with which `generate` translates.
 
-        places: as in `results`. The other arguments are those of `translate`.
+        places: what an error message calls each text, such as "line 3"; None counts them from 0. The other arguments
+        are those of `translate`.
         """
         TRANSLATE.needs(self)
         options = TranslateOptions(source_language=source_language, target_language=target_language, settings=settings)

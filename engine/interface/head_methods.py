@@ -284,6 +284,7 @@ class HeadMethods(EngineBase):
 
     @lazy
     def _runners_of_heads(self) -> dict[str, HeadRunner]:
+        """What runs each head of the model, by its task."""
         if not self._heads:
             return {}
         runners = {}

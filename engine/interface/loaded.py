@@ -142,13 +142,13 @@ class Loaded(metaclass=_Named):
 
     def __enter__(self: AnyLoaded) -> AnyLoaded:
         if self._closed:
-            raise self._is_closed()
+            raise self._closed_error()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _is_closed(self) -> EngineError:
+    def _closed_error(self) -> EngineError:
         return EngineError(f"this {type(self).__name__} is closed; load the model again, or close it after all calls")
 
     def to_model(self) -> Model:
@@ -158,7 +158,7 @@ class Loaded(metaclass=_Named):
         object is. Raises `UnsupportedError` for an object that was made from a model in memory.
         """
         if self._closed:
-            raise self._is_closed()
+            raise self._closed_error()
         if self._read_model is None:
             raise UnsupportedError(f"this {type(self).__name__} was made from a model in memory, and keeps the weights "
                                    "as its kernels read them; save that model: engine.save(model, path), and first "
@@ -232,7 +232,7 @@ class Loaded(metaclass=_Named):
         def __getattr__(self, name: str) -> Any:
             """Say what to do in place of a method that another library or another class here has."""
             if self._closed and name.startswith("_") and not name.startswith("__"):
-                raise self._is_closed()
+                raise self._closed_error()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}"
                                  f"{_advice(name, type(self))}")
 
@@ -245,7 +245,7 @@ class Loaded(metaclass=_Named):
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         if self._closed:
-            raise self._is_closed()
+            raise self._closed_error()
         if self._reload is None:
             name = type(self).__name__
             raise UnsupportedError(f"{name} is pickled as the path of its model, and this one was made from a model in "

@@ -339,6 +339,7 @@ class Reranker(Loaded):
         return Tokenizer(self._prompt_text, self.max_length - len(self._end), self.threads)
 
     def _answer_ids(self, answers: Any) -> tuple[int, ...]:
+        """Return the ids of the answers, each of which must be one token; raises `InputError`."""
         if not isinstance(answers, (tuple, list)) or not 1 <= len(answers) <= 2:
             raise InputError(f"answers must be one or two tokens, as texts or ids, not {shown(answers)}")
         tokenizer = self._model.tokenizer(self._prompt_text)

@@ -70,6 +70,7 @@ class Pieces(OfOneProcess, Iterator[Piece]):
             return self._next()
 
     def _next(self) -> Piece:
+        """Return the next piece: at first those of the echoed prompt, then one for each new token."""
         token, self._ahead = self._ahead or self._token(), None
         if isinstance(token, EngineError):
             raise token

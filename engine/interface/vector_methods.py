@@ -210,6 +210,7 @@ class VectorMethods(HeadMethods):
         return self._encode_as("document", sentences, options)
 
     def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
+        """Encode with the prompt and the route of a role, "query" or "document"."""
         if self._late is not None:
             return self.encode_tokens(sentences, **{"task": role} | options)
         if self.text is None and self.reads_images:

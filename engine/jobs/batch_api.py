@@ -55,6 +55,7 @@ def read_request(line: bytes | None) -> BatchRequest:
 
 
 def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
+    """Return the request in a line of OpenAI's batch file; one that cannot be computed has the reason in it."""
     texts = body.get("input")
     texts = [texts] if isinstance(texts, str) else texts
     form, width = body.get("encoding_format") or "float", body.get("dimensions")

@@ -156,16 +156,17 @@ def as_json(scalar: Any) -> Any:
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind) or hasattr(kind, "extension_name"):
         return as_json(scalar.value)
     if types.is_nested(kind):
-        return _nested(scalar)
+        return _nested_as_json(scalar)
     if getattr(kind, "unit", "") == "ns":
-        return _nanoseconds(scalar)
+        return _nanoseconds_as_text(scalar)
     try:
         return scalar.as_py()
     except (ValueError, OverflowError, NotImplementedError, KeyError):
         return f"{scalar.value} {kind}"
 
 
-def _nested(scalar: Any) -> Any:
+def _nested_as_json(scalar: Any) -> Any:
+    """Return a struct of Arrow as a dict, a map as pairs, a list as a list, and a union as the value that it has."""
     types = require_files("pyarrow").types
     kind = scalar.type
     if types.is_struct(kind):
@@ -177,7 +178,8 @@ def _nested(scalar: Any) -> Any:
     return [as_json(value) for value in scalar.values]
 
 
-def _nanoseconds(scalar: Any) -> str:
+def _nanoseconds_as_text(scalar: Any) -> str:
+    """Return a time or a duration of Arrow with its nanoseconds, which Python's own classes would drop."""
     pa = require_files("pyarrow")
     kind = scalar.type
     if pa.types.is_duration(kind):

@@ -241,6 +241,7 @@ class Job:
         return unit, rows, self.settings.recipe.compute(self._encoder, texts), last
 
     def _write(self, unit: Unit, part: JobPart) -> None:
+        """Write the files of a part; a full disk gets advice in its error."""
         try:
             if part.rejected:
                 self.folder.write(unit.rejected, part.rejected)     # first, so that a part has all that belongs to it

@@ -346,7 +346,7 @@ class Parquet:
                 rows.add(part.row + len(rows.texts), image.as_py(), {})
             return rows
         for values, indices in distinct(table.column(columns.text)):
-            texts = [*map(_checked, values)]
+            texts = [*map(_text_of_scalar, values)]
             for i in indices.to_pylist():
                 rows.add_text(part.row + len(rows.texts), texts[i] if i is not None else readable(None))
         return rows
@@ -400,7 +400,7 @@ class Parquet:
                 raise InputError(f"{file.label}: cannot be read as Parquet: {error}") from error
 
 
-def _checked(value: Any) -> str | Unreadable:
+def _text_of_scalar(value: Any) -> str | Unreadable:
     """Return a value of Arrow, a string or bytes, as the text of a row, or the reason why there is none."""
     size = value.as_buffer().size if value.is_valid else 0
     if size > MOST_LINE:
@@ -440,6 +440,7 @@ def _other_separator(file: InputFile) -> str:
 
 
 def _check_columns(file: InputFile, columns: ColumnNames, names: list[str]) -> None:
+    """Raise `InputError` unless a file has each column that is read once."""
     for name in (columns.text, *columns.kept):
         if name not in names:
             raise InputError(f"{file.label} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}"

@@ -82,7 +82,7 @@ class GgufSource(Source):
             generation = GenerationConfig(**read_generation(settings))
             model = assemble(self.path, parts, self._arrays(), generation, text, text)
             assert model.decoder is not None
-            return replace(model, decoder=self._kept(model.decoder))
+            return replace(model, decoder=self._with_blocks(model.decoder))
 
     def _encoder(self) -> Transformer:
         """Return the encoder of a file; its vectors have unit length, as those of llama.cpp's programs."""
@@ -91,7 +91,7 @@ class GgufSource(Source):
         maps = [plain_numbers(arrays.pop(name)) for name in _MAPS if name in arrays]
         text = replace(_text(settings), pooling=(pooled(settings),), normalize=True)
         encoder = assemble_part(self.path, part, arrays, text)
-        return replace(self._kept(encoder), modules=tuple(Dense(weight) for weight in maps))
+        return replace(self._with_blocks(encoder), modules=tuple(Dense(weight) for weight in maps))
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Return all tensors; types without a kernel become blocks of q8_0 if the model stays in blocks."""
@@ -102,7 +102,7 @@ class GgufSource(Source):
         """Whether linear maps stay in the file's blocks, because the caller asked for no other precision."""
         return self.precision is None or self.precision in BLOCKS
 
-    def _kept(self, part: Transformer) -> Transformer:      # with its maps in blocks, where they stay in blocks
+    def _with_blocks(self, part: Transformer) -> Transformer:      # with its maps in blocks, where they stay in blocks
         return _in_blocks(part) if self._keeps_blocks else part
 
 

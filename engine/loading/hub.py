@@ -188,7 +188,7 @@ class _Client:
         assert snapshot is not None
         if not all((snapshot / file).is_file() for file in needed):
             raise HubError(f"{self._described} changed while it was fetched; load it again")
-        if MODULES not in files and not self._knows_modules(snapshot, self._listed(snapshot)):
+        if MODULES not in files and not self._knows_modules(snapshot, self._files_of_commit(snapshot)):
             with suppress(HubError):    # the cache notes that there is none
                 place(MODULES)
         return Fetched(snapshot / model, str(self._name), commit)
@@ -222,7 +222,7 @@ class _Client:
             return folder / file
 
         try:
-            files = self._listed(folder)
+            files = self._files_of_commit(folder)
             model, needed = self._choose(_ListedFolder(Path(self._name.repository), files, place))
             for file in needed:
                 place(file)
@@ -248,7 +248,7 @@ class _Client:
 
         return Bar
 
-    def _listed(self, folder: Path) -> set[str]:
+    def _files_of_commit(self, folder: Path) -> set[str]:
         """Return the files of the commit in a folder of the cache; where no list is kept, those that are there.
 
         Versions of the library from 2 keep the list that `snapshot_download` asks for.
@@ -258,13 +258,16 @@ class _Client:
         return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} | {_UNLISTED}
 
     def _knows_modules(self, folder: Path, files: set[str]) -> bool:
-        """Return whether the cache knows if a commit has a modules.json; files: those of `_listed`.
+        """Return whether the cache tells if a commit has a modules.json; files: what `_files_of_commit` returns.
 
         A library that knows no modules, such as transformers, leaves it out of the cache, and without it vectors would
-        be pooled in another way. .gitattributes is in every repository, and is there if all files were fetched.
+        be pooled in another way.
         """
-        return bool(_UNLISTED not in files or {MODULES, ".gitattributes"} & files
-                    or self.call(self.library.try_to_load_from_cache, MODULES, revision=folder.name) is not None)
+        if _UNLISTED not in files or MODULES in files:
+            return True
+        # .gitattributes is in every repository, so all files were fetched if it is there.
+        return ".gitattributes" in files or self.call(
+            self.library.try_to_load_from_cache, MODULES, revision=folder.name) is not None
 
     def _place(self, files: Sequence[str]) -> Path | None:
         """Return the folder in the cache that has all of some files of the revision, or None."""

@@ -92,7 +92,10 @@ def _with_checked_answer(function: Callable[..., Any]) -> Any:
 
 
 def _with_checked_entry(function: Callable[..., Any]) -> Any:
-    """Wrap what answers from a list of the hub that the cache keeps, by (address, ETag, the caller's commit, ...)."""
+    """Wrap a function that returns the entry of a file in a cached list of the hub, so that its ETag is checked.
+
+    The entry is (address, ETag, the caller's commit, ...), or None.
+    """
     @wraps(function)
     def get_entry(*args: Any, **options: Any) -> Any:
         entry = function(*args, **options)

@@ -112,7 +112,7 @@ def _contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         entries, arrays = _contents_of(model.encoder, "the model to save")
         return {"version": _version(model.encoder)} | entries, arrays
     version = IN_BLOCKS if any(map(_has_blocks, model.parts.values())) else GENERATOR
-    document: dict[str, Any] = {"version": version, "generation": _changed(model.generation)}
+    document: dict[str, Any] = {"version": version, "generation": _settings_without_defaults(model.generation)}
     arrays, shared = {}, []
     for name, part in model.parts.items():
         document[name], part_arrays = _contents_of(part, f"the model to save, {name}")
@@ -223,7 +223,7 @@ def _has_blocks(part: Transformer) -> bool:
     return any(FORMATS[name].block > 1 for name in stored if name)
 
 
-def _changed(config: GenerationConfig) -> dict[str, Any]:
+def _settings_without_defaults(config: GenerationConfig) -> dict[str, Any]:
     """Return the settings that do not have their defaults."""
     values = asdict(config)
     return {f.name: values[f.name] for f in fields(config) if getattr(config, f.name) != f.default}

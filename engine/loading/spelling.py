@@ -72,7 +72,7 @@ def read_spelling(folder: ModelFolder, outputs: int) -> Spelling:
         raise WeightsError(f"{folder.label(VOCABULARY)}: the vocabulary lacks the word {shown(pad)}, the pad_token of "
                            "the tokenizer, which stands for no letter; copy vocab.json and tokenizer_config.json again "
                            "from the source of the model")
-    added = _added(folder, settings)
+    added = _added_tokens(folder, settings)
     for [token] in filter(None, special.values()):
         if token not in ids and token not in added:
             added[token] = len({*ids, *added})
@@ -109,14 +109,15 @@ def _ids(folder: ModelFolder) -> dict[str, int]:
     return ids
 
 
-def _added(folder: ModelFolder, settings: dict[str, Any]) -> dict[str, int]:
+def _added_tokens(folder: ModelFolder, settings: dict[str, Any]) -> dict[str, int]:
     """Return the id of each token that the files add to the vocabulary; raises `WeightsError`."""
-    stated = settings.get("added_tokens_decoder")
-    added: dict[Any, Any] = folder.read_object_or_empty(FILES[2])
+    stated = settings.get("added_tokens_decoder")       # {"31": {"content": "<s>", ...}, ...}
+    added: dict[Any, Any] = folder.read_object_or_empty(FILES[2])       # {"<s>": 31, ...}
     if stated is not None:
-        pairs = stated.items() if isinstance(stated, dict) else [("", None)]
-        added = {one.get("content") if isinstance(one, dict) else None: int(i) if i.isdecimal() and len(i) < 9 else None
-                 for i, one in pairs}
+        added = {}
+        for number, token in stated.items() if isinstance(stated, dict) else [("", None)]:
+            is_id = number.isdecimal() and len(number) < 9
+            added[token.get("content") if isinstance(token, dict) else None] = int(number) if is_id else None
     if not all(is_unicode(token) and type(number) is int for token, number in added.items()):
         raise WeightsError(f"{folder.label(FILES[0 if stated is not None else 2])}: added tokens must have texts and "
                            f"ids, not {shown(stated if stated is not None else added)}")

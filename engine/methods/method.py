@@ -33,30 +33,30 @@ class EncodingModel(Protocol):
 
     @property
     def heads(self) -> dict[str, Any]:
-        """See `Engine.heads`."""
+        """The heads of the model, by the method that runs each."""
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """See `Engine.calibrations`."""
+        """What is known from labelled texts about the scores of each method."""
 
     @property
     def text_encoder(self) -> TextEncoder:
-        """See `Engine.text_encoder`."""
+        """What computes vectors of texts."""
 
     @property
     def reads_images(self) -> bool:
-        """See `Engine.reads_images`."""
+        """Whether it takes images."""
 
     @property
     def image_encoder(self) -> ImageEncoder:
-        """See `Engine.image_encoder`."""
+        """What computes vectors of images; raises `UnsupportedError` for a model of texts alone."""
 
     @property
     def sparse_runner(self) -> HeadRunner:
-        """See `Engine.sparse_runner`."""
+        """What runs the head of sparse vectors."""
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
-        """See `Engine.runner_of`."""
+        """Return what runs the head of a task; raises `UnsupportedError` for a model without it. use: for messages."""
 
 
 class Listed(NamedTuple):

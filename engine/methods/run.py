@@ -45,8 +45,8 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
 
 
 def _workload(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions) -> tuple[Workload, bool]:
-    """Return the work of a call, and whether the caller gave one input alone."""
-    both = False        # whether the method reads texts and images
+    """Read the inputs of a call as texts or as images; return its work, and whether the caller gave one input alone."""
+    both = False        # whether the method and the model read texts and images
     if method.prepare_images is not None and model.reads_images:
         alone = model.text is None
         both = not alone
@@ -122,6 +122,7 @@ def _parts(inputs: Iterator[Any], rows: int, takes_images: bool, alone: bool) ->
 
 def _stream(encode: Callable[..., Any], parts: Iterator[Any], show: bool | None,
             options: dict[str, Any]) -> Iterator[Any]:
+    """Yield the vectors of each part, while progress is shown; texts that are cut are warned of once."""
     with growing_progress(show, "Sentences", " sentences") as (advance, expect):
         for part in parts:
             expect(len(part))
@@ -134,4 +135,5 @@ def _stream(encode: Callable[..., Any], parts: Iterator[Any], show: bool | None,
 
 
 def _by_ranges(precision: Any) -> bool:
+    """Return whether vectors in a precision are integers, which depend on the ranges of all vectors."""
     return isinstance(precision, str) and canonical_name(precision) in ("int8", "uint8")

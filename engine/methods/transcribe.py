@@ -18,6 +18,7 @@ from .decoding import DecoderMethod, GeneratingOptions
 
 
 def _timestamps(name: str, value: Any) -> bool | str:
+    """Return True, False or "word"; raises `InputError`."""
     if isinstance(value, str) and value == "word":
         return value
     if value not in (True, False):
@@ -75,10 +76,11 @@ def check_recordings(audio: Any, max_seconds: float = MAX_SECONDS) -> list[Any]:
                          f"them, not {shown(audio)}")
     for item in audio:
         check_path(item)
-    return [item if is_source(item) else _checked(number, item, max_seconds) for number, item in enumerate(audio)]
+    return [item if is_source(item) else _check_recording(number, item, max_seconds)
+            for number, item in enumerate(audio)]
 
 
-def _checked(number: int, samples: Any, max_seconds: float) -> np.ndarray:
+def _check_recording(number: int, samples: Any, max_seconds: float) -> np.ndarray:
     """Return the samples of a recording, checked; messages have its number."""
     with located(f"recording {number}"):
         return check_samples(samples, max_seconds)

@@ -47,8 +47,9 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | Non
         mask        bool array that broadcasts to [B,H,T,S]: True where the query sees the key
         kv_lengths  int, or integers [B], from 0 to S: sequence b has only its first kv_lengths[b] keys
 
-    A key that a query does not see has no effect on its result, whatever its k, v and bias hold. The same is true of a
-    key whose score is -inf. A query that sees no key gets zeros. NaN in what a query sees makes its result NaN.
+    A key that a query does not see has no effect on its result, whatever its k, v and bias hold; on tensor cores, NaN
+    and infinity in v may have one (docs/ops.md). The same is true of a key whose score is -inf. A query that sees no
+    key gets zeros. NaN in what a query sees makes its result NaN.
 
     Time grows with the number of (query, key) pairs within the causal limit, the window and the lengths; memory grows
     with T alone, because scores are computed in blocks and summed at once (Milakov and Gimelshein, arXiv:1805.02867).
@@ -93,6 +94,7 @@ def _band(B: int, causal: bool, window: Any, q_offset: Any) -> tuple[np.ndarray,
 
 
 def _check_window(window: Any) -> tuple[int | None, int | None]:
+    """Return the caller's (left, right), None for a side without a limit; raises `InputError`."""
     if window is None:
         return None, None
     if not isinstance(window, (tuple, list)) or len(window) != 2:

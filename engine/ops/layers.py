@@ -137,6 +137,7 @@ def _check_head_counts(sizes: Mapping[str, int], H: int, G: int) -> None:
 
 
 def _check_layer_names(weights: Mapping[str, np.ndarray], norm: str) -> None:
+    """Raise `InputError` for weights of a layer that lack a name, or have an unknown one."""
     maps = [f"attention.{name}" for name in _PROJECTIONS] + ["ffn.up", "ffn.down"]
     norms = ["attention.norm", "ffn.norm"]
     with_bias = [*maps, "ffn.gate", *(norms if norm == "layer_norm" else [])]

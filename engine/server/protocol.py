@@ -123,9 +123,10 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place of the connection back, end what waits for it, and tell who watches it."""
         super().connection_lost(exc)
         self.room.remove(self)
-        self._unset_keepalive_if_required()
+        self._unset_keepalive_if_required()     # uvicorn does not after an error, and its timer would hold this object
         self._set_late(None)
         self._is_lost = True
         if self._gone is not None:

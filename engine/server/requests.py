@@ -201,7 +201,7 @@ class RequestService(ABC):
     def backlog(self) -> float:
         """The seconds for which the model has work, during which the event loop may rest.
 
-        None where somebody waits for each next step of the model.
+        0 where somebody waits for each next step of the model, so that the loop must not rest.
         """
         return 0.0
 

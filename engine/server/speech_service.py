@@ -169,30 +169,35 @@ class LetterHearing(Hearing):
 
 
 class TranscriptStream:
-    """The text of a recording, piece by piece. Workers add pieces, and an event loop takes them."""
+    """The text of a recording, piece by piece, with what `app.py` reads of the stream of any answer (`TokenStream`).
+
+    Workers add pieces, and an event loop takes them.
+    """
 
     new_tokens = 0
-    """How many tokens were taken; nobody counts those of a recording."""
+    """For the log, as those of a `TokenStream`; the tokens of a recording are not counted."""
 
     def __init__(self) -> None:
         self._pieces: list[str | Heard] = []
         self._error: BaseException | None = None
-        self._begun, self._held = False, ""     # spaces around the text belong to no piece
+        self._begun = False
+        self._held_spaces = ""
+        """Spaces at the end of the last piece: they belong to the text only if something follows."""
         self.news = News()
         """Rings when there is something to take."""
         self._lock = threading.Lock()
         self.ended = False
         """Whether all pieces were taken."""
         self.cancel: Callable[[], object] = lambda: None
-        """Ends the request."""
+        """Ends the request; whoever submits it sets this."""
 
     def add(self, text: str) -> None:
-        """Add a piece of text, of which nothing is taken but what has letters behind it."""
-        text = self._held + text
+        """Add a piece of text. Spaces at its end wait for the next piece, so that none stands at an end of the text."""
+        text = self._held_spaces + text
         if not self._begun:
             text = text.lstrip()
         piece = text.rstrip()
-        self._held = text[len(piece) :]
+        self._held_spaces = text[len(piece) :]
         self._begun = self._begun or bool(piece)
         if piece:
             self._put(piece)

@@ -309,9 +309,10 @@ class TextStatistics(RequestCounts):
 
 
 def fingerprint_of(model: Generator, checksum: str) -> str:
-    """Return what says whose bits the answers of a model are.
+    """Return OpenAI's `system_fingerprint`: servers with equal ones give the same bytes to the same request and seed.
 
-    checksum: of its files, so of weights, tokenizer and template; "" for a model in memory, whose shape counts then.
+    checksum: of the model's files, so of weights, tokenizer and template; "" for a model in memory, whose shape counts
+    then.
     """
     kernels = PORTABLE if model.bits == PORTABLE else get_backend(model.backend).describe().partition(" (")[0]
     parts = [checksum or repr(model.prepared.config), __version__, kernels, model.precision, model.prepared.cache]

@@ -82,14 +82,14 @@ def decoded(file: IO[bytes], name: str, max_seconds: float, stop: Stop = NEVER) 
     path, count = Path(name), 0
     with naming(path, ADVICE), within(path):
         refuse_pointer(os.pread(file.fileno(), _START, 0))
-        for block in _decoded(file, stop):
+        for block in _decode_blocks(file, stop):
             stop.check()
             count += len(block)
             check_length(count, max_seconds)
             yield block
 
 
-def _decoded(file: IO[bytes], stop: Stop) -> Iterator[np.ndarray]:
+def _decode_blocks(file: IO[bytes], stop: Stop) -> Iterator[np.ndarray]:
     """Yield float32 samples at 16 kHz in blocks."""
     tags = skip_tags(lambda count, offset: os.pread(file.fileno(), count, offset))
     container = container_of(os.pread(file.fileno(), HEAD, tags))

@@ -171,7 +171,7 @@ class LetterTranscription:
         one = self._heard(0, samples)
         for i, window in enumerate(one.windows):
             [row] = yield self.model.work([window[0]])
-            one.best[i] = self._counted(row, *window)
+            one.best[i] = self._without_overlap(row, *window)
             heard((len(window[0]) - window[1] - window[2]) / RATE)
         return self._result(one, wanted)
 
@@ -182,7 +182,7 @@ class LetterTranscription:
             done = 0.0
             for batch in self._batches(items, max_seconds, wanted.stop):
                 expect(round(sum(one.seconds for one in batch if is_source(items[one.number]))))
-                for one in self._computed(batch, wanted.stop):
+                for one in self._compute_batch(batch, wanted.stop):
                     before, done = done, done + one.seconds
                     advance(round(done) - round(before))
                     yield self._result(one, wanted)
@@ -231,7 +231,7 @@ class LetterTranscription:
                 return
             start += longest - 2 * overlap
 
-    def _computed(self, batch: list[_Heard], stop: Stop) -> Iterator[_Heard]:
+    def _compute_batch(self, batch: list[_Heard], stop: Stop) -> Iterator[_Heard]:
         """Compute the windows of some recordings; yield each in order, as soon as those before it are there, too."""
         places = [(one, i) for one in batch for i in range(len(one.windows))]
         work = self.model.work([one.windows[i][0] for one, i in places])
@@ -239,12 +239,12 @@ class LetterTranscription:
         for numbers, rows in self.model.queue.rows(work, stop):
             for number, row in zip(numbers, rows, strict=True):
                 one, i = places[number]
-                one.best[i] = self._counted(row, *one.windows[i])
+                one.best[i] = self._without_overlap(row, *one.windows[i])
             while following < len(batch) and len(batch[following].best) == len(batch[following].windows):
                 yield batch[following]
                 following += 1
 
-    def _counted(self, best: np.ndarray, samples: np.ndarray, left: int, right: int) -> np.ndarray:
+    def _without_overlap(self, best: np.ndarray, samples: np.ndarray, left: int, right: int) -> np.ndarray:
         """Return the outputs of the tokens of a window that no other window has, as the pipeline rounds them."""
         tokens = round(len(samples) / self._stem.step)
         before, after = (round(part / len(samples) * tokens) for part in (left, right))

@@ -25,11 +25,13 @@ _CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), ("
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter of a recording, or the space between two words, and the tokens from `start` to before `end` it is in."""
+    """A letter of a recording, or the space between two words, and which tokens of the model gave it."""
 
     text: str
     start: int
+    """The first of these tokens."""
     end: int
+    """The first token after them."""
 
 
 def letters_of(best: np.ndarray, spelling: Spelling) -> list[Letter]:
@@ -48,7 +50,7 @@ def letters_of(best: np.ndarray, spelling: Spelling) -> list[Letter]:
 
 def text_of(letters: list[Letter], spelling: Spelling) -> str:
     """Return the text of some letters."""
-    return _finished("".join(letter.text for letter in letters).strip(), spelling)
+    return _clean_text("".join(letter.text for letter in letters).strip(), spelling)
 
 
 def transcript_of(letters: list[Letter], spelling: Spelling, step: int, by_word: bool) -> Transcript:
@@ -65,7 +67,7 @@ def transcript_of(letters: list[Letter], spelling: Spelling, step: int, by_word:
         text = "".join(letter.text for letter in letters[start:stop])      # with the space before the segment
         text = text.lstrip() if not segments else text
         text = text.rstrip() if end == len(words) else text
-        segments.append(Segment(words[begin].start, word.end, _finished(text, spelling),
+        segments.append(Segment(words[begin].start, word.end, _clean_text(text, spelling),
                                 tuple(words[begin:end]) if by_word else ()))
         begin, start = end, stop
     return Transcript(text_of(letters, spelling), "", segments)
@@ -81,7 +83,7 @@ def _in_case(text: str, spelling: Spelling) -> str:
     return text.lower() if spelling.lower_case else text
 
 
-def _finished(text: str, spelling: Spelling) -> str:
+def _clean_text(text: str, spelling: Spelling) -> str:
     """Return a text in its case, without the spaces that are left out."""
     text = _in_case(text, spelling)
     for before, after in _CLEANED if spelling.cleans_spaces else ():

@@ -72,6 +72,7 @@ def opened_behind(file: IO[bytes], offset: int) -> Iterator[IO[bytes]]:
 
 
 def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file of audio; raises `FileMissing` and `WeightsError`."""
     try:
         return open_given(source)
     except FileNotFoundError:
@@ -82,6 +83,7 @@ def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def _copy_stream(source: Any, copy: IO[bytes], stop: Stop) -> None:
+    """Copy what an open file of the caller still has, in blocks, into a file of the system."""
     total = 0
     while True:
         stop.check()

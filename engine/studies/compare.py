@@ -118,6 +118,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _score(text: str, where: str) -> float:
+    """Return the score in a field of a file; raises `InputError`."""
     try:
         score = float(text)
     except ValueError:

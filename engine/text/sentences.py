@@ -135,6 +135,8 @@ def add_prompt(prompt: str, sentences: Sequence[Sentence]) -> Sequence[Sentence]
 
 
 class _Prompted(Sequence[Sentence]):
+    """Sentences with a prompt in front of each, which are made when they are read."""
+
     def __init__(self, prompt: str, sentences: Sequence[Sentence]):
         self._prompt, self._sentences = prompt, sentences
 
@@ -147,10 +149,11 @@ class _Prompted(Sequence[Sentence]):
     def __getitem__(self, place: slice) -> list[Sentence]: ...
     def __getitem__(self, place: int | slice) -> Sentence | list[Sentence]:
         if isinstance(place, slice):
-            return [self._with(sentence) for sentence in self._sentences[place]]
-        return self._with(self._sentences[place])
+            return [self._with_prompt(sentence) for sentence in self._sentences[place]]
+        return self._with_prompt(self._sentences[place])
 
-    def _with(self, sentence: Sentence) -> Sentence:
+    def _with_prompt(self, sentence: Sentence) -> Sentence:
+        """Return a sentence with the prompt in front."""
         return self._prompt + sentence if isinstance(sentence, str) else (self._prompt + sentence[0], sentence[1])
 
 

@@ -47,7 +47,7 @@ class TokenTexts:
         """What stands before a token that goes on with a word, such as "##"; None if no token has it."""
         return getattr(self._tokenizer.model, "continuing_subword_prefix", None) or None
 
-    def _known(self, ids: np.ndarray) -> np.ndarray:
+    def _replace_unknown(self, ids: np.ndarray) -> np.ndarray:
         """Return ids with `unknown_id` in the place of ids that the model does not know."""
         known, unknown = self._text.known_ids, self._text.unknown_id
         return np.where(ids < known, ids, np.int32(unknown)) if known else ids
@@ -72,7 +72,7 @@ class TokenTexts:
     def _with_bytes_alone(self, tokens: Iterable[str]) -> str:
         """Return the text of tokens as `TextConfig.bytes_alone` asks for it, which `tokenizers` cannot decode."""
         numbered = dict(enumerate(tokens))
-        text = self._decoding(numbered.__getitem__, lambda token: "")
+        text = self._new_incremental(numbered.__getitem__, lambda token: "")
         return "".join([*map(text.add, numbered), text.end()])
 
     def continuation(self, ids: Sequence[int]) -> str:
@@ -88,11 +88,12 @@ class TokenTexts:
         return " " if self._text.keeps_space and token.startswith(("▁", "<0x20>")) else ""
 
     def incremental(self) -> IncrementalText:
-        """Return what decodes ids one by one: the texts that it gives are together that of `continuation`."""
-        return self._decoding(self._token_with_text, self._space_before)
+        """Return a decoder that gets ids one by one; its texts, joined, are what `continuation` returns for all ids."""
+        return self._new_incremental(self._token_with_text, self._space_before)
 
-    def _decoding(self, token_of: Callable[[int], str | None], space_before: Callable[[str], str]) -> IncrementalText:
-        """Return what decodes one by one.
+    def _new_incremental(self, token_of: Callable[[int], str | None], space_before: Callable[[str], str]
+                         ) -> IncrementalText:
+        """Return a new decoder that gets the ids of a text one by one.
 
         token_of: returns the token of an id; None for an id that has no text. space_before: returns what stands before
         the text, by its first token.

@@ -48,7 +48,8 @@ class Tokenizer(TokenTexts):
         self._threads = threads
         self._spare: list[Any] = []     # tokenizers of `windows`, which sets their truncation, while no call uses them
         limits = [min(limit, NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
-        self._filled = min(limits, default=NO_LIMIT)    # the tokens up to which `fill_id` fills a text, if there is one
+        # A text with fewer tokens than this is filled with `fill_id`, if the model has one.
+        self._fill_length = min(limits, default=NO_LIMIT)
         self._truncates = truncates
         if not truncates:
             limits = []
@@ -118,9 +119,9 @@ class Tokenizer(TokenTexts):
         return self._count_tokens(joined)
 
     def second_texts(self, texts: Sequence[str], stop: Stop = NEVER) -> SecondTexts:
-        """Tokenize texts that stand second in pairs, for `with_each`; raises `InputError`.
+        """Tokenize texts that stand second in pairs; `with_each` puts a first text before them.
 
-        It does for a tokenizer that reads no pairs, and for a text that leaves no room for a token of the first one.
+        Raises `InputError` if the tokenizer reads no pairs, or a text leaves no room for a token of the first one.
         """
         self._check_room(is_pair=True)
         if self._frame is None:
@@ -161,7 +162,7 @@ class Tokenizer(TokenTexts):
 
     def _tokens_of(self, encodings: Sequence[Any]) -> Tokens:
         """Return the tokens of encodings as the model reads them; token types that it does not get are zeros."""
-        ids = [finish(self._text, self._known(int32_ids(e.ids)), self._filled) for e in encodings]
+        ids = [finish(self._text, self._replace_unknown(int32_ids(e.ids)), self._fill_length) for e in encodings]
         if not self._text.feeds_token_types:
             return Tokens(ids, [np.zeros(len(row), np.int32) for row in ids])
         return Tokens(ids, [resized(int32_ids(e.type_ids), len(row), 0) for e, row in zip(encodings, ids, strict=True)])
@@ -293,7 +294,7 @@ class Tokenizer(TokenTexts):
         # Not encoding.tokens: there, a special token that the text holds has the spaces around it, and a special token
         # of a template, which may have several ids, has one name.
         tokens = [self.token(number) for number in encoding.ids]
-        return Places(self._known(int32_ids(encoding.ids)), int32_ids(encoding.type_ids), tokens,
+        return Places(self._replace_unknown(int32_ids(encoding.ids)), int32_ids(encoding.type_ids), tokens,
                       offsets=[(start + shift, end + shift) for start, end in encoding.offsets],
                       special=[bool(special) for special in encoding.special_tokens_mask], words=encoding.word_ids,
                       texts=encoding.sequence_ids)
@@ -310,7 +311,7 @@ class Tokenizer(TokenTexts):
         if flag("add_special_tokens", add_special_tokens):
             return list(self([sentence], stop).input_ids[0].tolist())
         [encoding] = self._encodings([self._cut(sentence, stop)], stop, add_special_tokens=False)
-        return list(self._known(int32_ids(encoding.ids)).tolist())
+        return list(self._replace_unknown(int32_ids(encoding.ids)).tolist())
 
     def encode_plain(self, text: str) -> list[int]:
         """Return the ids of a text in which no added token is looked for, so that "</s>" is four characters."""
@@ -319,7 +320,7 @@ class Tokenizer(TokenTexts):
             text = text if normalizer is None else normalizer.normalize_str(text)
             words = [text] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(text)]
             ids = [token.id for word in words for token in self._tokenizer.model.tokenize(word)]
-        return list(self._known(int32_ids(ids)).tolist())
+        return list(self._replace_unknown(int32_ids(ids)).tolist())
 
     def repeated_start(self, text: str, ids: np.ndarray) -> str:
         """Return the start token that the tokenizer adds to a text which begins with it already; "" for other texts.
@@ -471,6 +472,7 @@ def _are_texts(sentences: Sequence[Any]) -> bool:
 
 
 def _is_sentence(given: Any) -> bool:
+    """Return whether a value is a text, or may be a pair of texts."""
     return isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2)
 
 

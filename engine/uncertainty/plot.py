@@ -157,6 +157,7 @@ def _counts(bins: list[Bin]) -> tuple[str, str]:
 
 
 def _reliability_figure(curves: dict[str, list[Bin]], title: str) -> Any:
+    """Return the curves as a figure of matplotlib."""
     figure = _new_figure(4.6, 4.4)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
@@ -197,6 +198,7 @@ def _printable_line(text: str) -> str:
 
 
 def _table(weights: Any, T: int, S: int) -> np.ndarray:
+    """Return attention weights as float64 [T, S]; raises `InputError`."""
     table = np.asarray(weights)
     if table.shape != (T, S) or table.dtype.kind not in "fiu":
         raise InputError(f"weights must be numbers of the shape [{T}, {S}], one for each pair of tokens, not "
@@ -299,6 +301,7 @@ def _new_figure(width: float, height: float) -> Any:
 
 def _figure(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float,
             captions: tuple[str, str, str]) -> Any:
+    """Return a table of weights as a figure of matplotlib, the darker the larger a weight is."""
     T, S = table.shape
     figure = _new_figure(2.2 + 0.28 * S, 1.8 + 0.28 * T)
     axes = figure.add_subplot()

@@ -87,6 +87,7 @@ class Patches:
         return found + self._embed_part(part, ops)
 
     def _embed_part(self, part: list[CutImage], ops: LinearOps) -> list[np.ndarray]:
+        """Return the token vectors of some images, whose patches go through one product."""
         if not part:
             return []
         F, D = self.first_count, self.weight.shape[0]

@@ -154,7 +154,8 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
         elif array.dtype not in stored:
-            problems.append(f"{name} has dtype {_named(array.dtype)}, expected {' or '.join(map(_named, stored))}")
+            expected = " or ".join(map(_name_of_dtype, stored))
+            problems.append(f"{name} has dtype {_name_of_dtype(array.dtype)}, expected {expected}")
         elif numbers and packed.get(name) != "uint8" and (problem := _impossible(name, array)):
             problems.append(f"{name} holds {problem}")
     if problems:
@@ -162,7 +163,7 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
         raise WeightsError(f"{source}: weights do not fit the configuration:\n  " + "\n  ".join(shown))
 
 
-def _named(dtype: np.dtype) -> str:
+def _name_of_dtype(dtype: np.dtype) -> str:
     """Return the name of a dtype, of blocks that of their format."""
     return str(dtype) if dtype.names is None else STORED.get(dtype, "that of unknown structs")
 

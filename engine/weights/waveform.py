@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -82,17 +81,22 @@ class Waveform:
 
     def tokens(self, samples: int) -> int:
         """Return how many tokens a recording has."""
-        return max(0, reduce(lambda n, layer: (n - layer[0]) // layer[1] + 1 if n >= layer[0] else 0,
-                             zip(self._kernels, self.strides, strict=True), samples))
+        count = samples
+        for kernel, stride in zip(self._kernels, self.strides, strict=True):
+            count = max(0, count - kernel + stride) // stride
+        return count
 
     @property
     def _kernels(self) -> list[int]:
+        """The rows that each convolution reads for one of its own."""
         return [self.arrays[f"conv_{i}.weight"].shape[1] for i in range(len(self.strides))]
 
     def _samples_for(self, tokens: int) -> int:
         """Return how many samples a number of tokens is computed from."""
-        layers = [*zip(self._kernels, self.strides, strict=True)]
-        return reduce(lambda n, layer: (n - 1) * layer[1] + layer[0], reversed(layers), tokens)
+        count = tokens
+        for kernel, stride in zip(self._kernels[::-1], self.strides[::-1], strict=True):
+            count = (count - 1) * stride + kernel
+        return count
 
     def in_precision(self, precision: str) -> Waveform:
         """Return it as a model in this precision computes it.
@@ -113,7 +117,7 @@ class Waveform:
         if not count:
             raise InputError(f"a recording must have at least {self.reach} samples for this model, which are one "
                              f"token, and not {len(samples)}")
-        first = self._first(samples)
+        first = self._fold_norm_into_first(samples)
         x = np.empty((count, self.weight.shape[0]), np.float32)
         part = self._tokens_of_part()
         for start in range(0, count, part):
@@ -134,7 +138,7 @@ class Waveform:
         arrays = 3      # the input and the result of a layer, or the three results of a layer with a norm
         return max(1, PART_BYTES // (4 * arrays * most))
 
-    def _first(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def _fold_norm_into_first(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the weight [C, k, 1] and the bias [C] of the first convolution, with its norm over all windows.
 
         The result of channel c is w_c x_t + b_c, so its mean is w_c m + b_c and its variance w_c S w_c, where m and S

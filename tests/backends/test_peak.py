@@ -10,7 +10,9 @@ BERT_BASE = ModelConfig("bert", 768, 12, 12, 64, 3072, vocab_size=30522, max_pos
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_measured_limits_are_positive(precision):
+def test_measured_limits_are_positive(precision, monkeypatch):
+    monkeypatch.setattr(peak, "ROUNDS", 10_000)
+    monkeypatch.setattr(peak, "BUFFER", 2**20)
     measured = peak.measure_peak(2, repeats=1, precision=precision)
     assert measured.threads == 2
     assert measured.gops > 0

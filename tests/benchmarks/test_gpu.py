@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from asv_bench.gpu import cases, isolate, report
+from asv_bench.gpu import cases, goals, isolate, report
 from asv_bench.gpu.__main__ import Step, main, measure, numbers, run_steps
 from asv_bench.gpu.record import Record, digest_of
 from asv_bench.gpu.timing import Clock, take_turns, timed
@@ -24,13 +24,35 @@ def test_cases():
     """The operations follow the formulas, and every case occurs once."""
     assert cases.Attention(T=512, d=64).flops == 4 * 32 * 32 * 512 * 512 * 64
     assert cases.Linear(2, 3, 5, "bias").flops == 60
-    for todo in (cases.ATTENTION, cases.LINEAR, cases.ENCODER):
+    assert cases.Call(512, 64, causal=True).flops == cases.Attention(512, 64).flops / 2
+    assert cases.Rows("norm", 3, 8).bytes == 3 * 8 * (4 + 4 + 2)
+    for todo in (cases.ATTENTION, cases.LINEAR, cases.ENCODER + cases.OTHERS, cases.CALLS):
         assert len({str(case) for case in todo}) == len(todo)
     assert {(case.T, case.B) for case in cases.ENCODER} == {(T, B) for T in (128, 512) for B in (1, 8, 32, 128, 512)}
-    assert {case.model for case in cases.ENCODER} == set(cases.MODELS)
-    timed = [str(case) for _, todo in cases.TIMED for case in todo]
-    assert timed[:2] == ["BERT-base 128x128", "BERT-base 1x128"]
-    assert sorted(timed) == sorted(map(str, cases.ATTENTION + cases.LINEAR + cases.ENCODER))
+    assert {case.model for case in cases.ENCODER + cases.OTHERS} == set(cases.MODELS)
+    timed = [(section, str(case)) for section, todo in cases.FIRST + cases.REST for case in todo]
+    assert len(set(timed)) == len(timed)
+    assert {str(case) for case in cases.ATTENTION + cases.LINEAR + cases.ENCODER} <= {case for _, case in timed}
+    mixed = cases.OTHERS[-1]
+    assert str(mixed) == "ModernBERT-base 128x16 to 512"
+    assert mixed.lengths == mixed.lengths
+    assert 16 <= min(mixed.lengths) < max(mixed.lengths) <= 512
+
+
+def test_goals():
+    """Every goal is one of the cases that are timed first; a ratio is that of the fastest contender."""
+    first = {(section, str(case)) for section, todo in cases.FIRST for case in todo}
+    assert {(goal.section, goal.case) for goal in goals.GOALS} <= first
+    cells = {"engine": {"median": 2.0}, "a": {"median": 3.0}, "b": {"median": 5.0}, "c": {"why": "no memory"}}
+    assert goals.Goal("s", "x", 1.0, ("a", "b", "c")).found(cells) == 1.5
+    assert goals.Goal("s", "x", 1.0).found(cells) == 0.5
+    assert goals.Goal("s", "x", 1.0, ("c",)).found(cells) is None
+    rows = {"rows": [{"case": "norm 16384x768", "cells": {"engine": {"median": 5.0}, "copy": {"median": 4.0}}}],
+            "encoder": [{"case": "BERT-base 1x128", "cells": {"engine": {"median": 0.001}}}]}
+    lines = list(goals.goal_lines(rows))
+    assert "| rows norm 16384x768: engine against copy | 0.80 | 0.80 | met |" in lines
+    assert "| encoder BERT-base 1x128: engine in runs a second | 1,428.57 | 1,000.00 | MISSED |" in lines
+    assert sum("not measured" in line for line in lines) == len(goals.GOALS) - 2
 
 
 def test_turns():

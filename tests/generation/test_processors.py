@@ -35,7 +35,7 @@ def follower_of(config, prompt, source=()):
 
 def allowed_after(follower, ids):
     """Return the ids that may follow these ones."""
-    changes = follower.changes(np.array(ids), len(ids))
+    changes = follower.follow(np.array(ids), len(ids))
     return np.flatnonzero(np.ones(V, bool) if changes is None else changes.allowed.mask()).tolist()
 
 
@@ -75,11 +75,11 @@ def test_each_row_is_changed_as_its_formula_says(config, row, seed, data):
     array, n = np.array(ids), data.draw(st.integers(1, len(ids)))
     at_once, step_by_step = follower_of(config, prompt), follower_of(config, prompt)
     for i in range(n, len(ids)):
-        step_by_step.changes(array, i)
+        step_by_step.follow(array, i)
         other = step_by_step.fork()
-        other.changes(np.append(array[:i], [3, 4, 5, 3]), i + 4)
+        other.follow(np.append(array[:i], [3, 4, 5, 3]), i + 4)
     for follower in (at_once, step_by_step, step_by_step.fork()):
-        np.testing.assert_array_equal(changed(logits, follower.changes(array, len(ids))), expected)
+        np.testing.assert_array_equal(changed(logits, follower.follow(array, len(ids))), expected)
     assert bool(Rules(config, V)) == any(vars(config)[name] != vars(GenerationConfig())[name] for name in vars(config)
                                          if name not in ("eos_token_id", "forced_bos_token_id"))
 
@@ -100,11 +100,11 @@ def test_an_end_token_alone_is_no_bad_word():
 @pytest.mark.parametrize("options", [{"no_repeat_ngram_size": 3}, {"bad_words_ids": [[3, 4]]},
                                      {"encoder_no_repeat_ngram_size": 3}])
 def test_nothing_is_changed_where_nothing_matches(options):
-    assert follower_of(GenerationConfig(**options), 1).changes(np.array([5, 6]), 2) is None
+    assert follower_of(GenerationConfig(**options), 1).follow(np.array([5, 6]), 2) is None
 
 
 def test_a_token_counts_once_for_the_penalty():
-    changes = follower_of(GenerationConfig(repetition_penalty=2.0), 1).changes(np.array([5, 5, 5]), 3)
+    changes = follower_of(GenerationConfig(repetition_penalty=2.0), 1).follow(np.array([5, 5, 5]), 3)
     assert changed(np.full(V, 3, np.float32), changes).tolist() == [3, 3, 3, 3, 3, 1.5, 3, 3, 3]
 
 
@@ -113,11 +113,11 @@ def test_a_long_prompt_is_read_once():
     ids = np.random.default_rng(0).permutation(4000) % V
     config = GenerationConfig(no_repeat_ngram_size=3, repetition_penalty=1.1)
     follower = follower_of(config, 4000)
-    follower.changes(ids, 4000)
+    follower.follow(ids, 4000)
     for n in range(4000, 4050):
         ids = np.append(ids, n % 7)
-        found = follower.changes(np.where(np.arange(n + 1) < n - 2, -1, ids), n + 1)     # it looks at no older id
-        assert found.allowed.mask().tolist() == follower_of(config, 4000).changes(ids, n + 1).allowed.mask().tolist()
+        found = follower.follow(np.where(np.arange(n + 1) < n - 2, -1, ids), n + 1)     # it looks at no older id
+        assert found.allowed.mask().tolist() == follower_of(config, 4000).follow(ids, n + 1).allowed.mask().tolist()
 
 
 def test_runs_of_the_source_that_do_not_come_again():

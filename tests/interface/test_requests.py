@@ -68,7 +68,7 @@ def test_streams_that_are_left_in_cycles_are_ended(threads, backend, ignored):
     wrong, before = [], gc.get_threshold()
 
     def leave_streams():
-        for _ in range(-(-LEFT // threads)):
+        for _ in range(-(-LEFT // threads // (3 if backend == "reference" else 1))):     # whose steps take long
             leave_a_stream(generator)
             if ids_of(generator.generate([[5, 6]] * 4, max_new_tokens=3)) != expected:
                 wrong.append(1)
@@ -138,7 +138,7 @@ def test_interrupts_at_random_lines_keep_nothing_but_prefixes():
         with interrupt_at(0, files) as lines:
             expected = generator.generate(prompts, **settings)
         cases.append((generator, settings, expected, len(lines)))
-    while arrived < INTERRUPTS // 2:
+    while arrived < INTERRUPTS // 3:
         generator, settings, expected, lines = rng.choice(cases)
         asked = rng.sample(range(len(prompts)), rng.randint(1, 6))
         try:

@@ -18,7 +18,7 @@ import pytest
 
 import engine
 
-from ..tools.paths import TESTS
+from ..tools.paths import ROOT, TESTS
 
 PACKAGE = Path(engine.__file__).parent
 BACKENDS = PACKAGE / "backends"
@@ -65,6 +65,8 @@ class Source:
     """The parts of each dotted name, and whether the import is under `if TYPE_CHECKING:`, which no program runs."""
     attributes: list[tuple[str, str]]
     """The name and the attribute of each `name.attribute`."""
+    bound: set[str]
+    """Each name that is bound in the file, in a function or a class, too."""
 
 
 @cache
@@ -77,8 +79,14 @@ def read(path, root):
     nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     typed = {inner for node in nodes if isinstance(node, ast.If) and isinstance(node.test, ast.Name)
              and node.test.id == "TYPE_CHECKING" for statement in node.body for inner in ast.walk(statement)}
-    imports, attributes = [], []
+    imports, attributes, bound = [], [], set()
     for node in nodes:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            bound.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             base = [*base, *(node.module.split(".") if node.module else [])]
@@ -87,7 +95,7 @@ def read(path, root):
             imports += [(tuple(alias.name.split(".")), node in typed) for alias in node.names]
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             attributes.append((node.value.id, node.attr))
-    return Source(imports, attributes)
+    return Source(imports, attributes, bound)
 
 
 def imported_names(path, root, for_types=True):
@@ -204,6 +212,27 @@ def test_few_modules_serve_one_module_of_another_package_alone():
     lent = lent_modules()
     print(*(f"{module} serves {importer} alone" for module, importer in lent), sep="\n")
     assert len(lent) <= MOST_LENT
+
+
+def without_a_home(name):
+    """Return whether nothing in the repository binds the last part of the dotted name of an import from it.
+
+    Compiled modules and packages that give their names when asked (`__getattr__`) are believed.
+    """
+    place, last = ROOT.joinpath(*name[:-1]), name[-1]
+    if (place / last).is_dir() or any(place.glob(f"{last}.py*")) or place.with_suffix(".pyx").is_file():
+        return False
+    source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    return not (source.is_file() and {last, "__getattr__", "*"} & read(source, ROOT / name[0]).bound)
+
+
+def test_programs_outside_of_the_tests_import_what_exists():
+    """mypy sees it for the package, and tests for what they run; nothing else opens a benchmark or a golden maker."""
+    roots = [ROOT / name for name in ("asv_bench", "tests", "tools")]
+    wrong = {f"{path.relative_to(ROOT)} imports {'.'.join(name)}"
+             for root in roots for path in root.rglob("*.py") for name in imported_names(path, root)
+             if len(name) > 1 and name[0] in {PACKAGE.name, *(root.name for root in roots)} and without_a_home(name)}
+    assert not wrong
 
 
 def test_no_test_module_imports_another():

@@ -602,8 +602,10 @@ def test_an_interrupt_at_each_line_leaves_nobody_waiting(how):
         assert results([own, other]) == [expected(work) for work in works], n
         assert found is None or found == expected(works[0])
         del tickets, own, other
-        gc.collect()
         queue._settle()
+        if not is_empty(queue):     # a ticket lies in a cycle
+            gc.collect()
+            queue._settle()
         assert is_empty(queue), n
     assert n > 100
 

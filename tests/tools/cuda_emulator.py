@@ -1,11 +1,12 @@
-"""Run kernels as Python: blocks one after the other, the threads of a block in turns.
+"""Run kernels as Python: blocks one after the other, the warps of a block in turns, the lanes of a warp together.
 
-The function that is compiled is the function that runs; only `cuda` and the PTX functions are replaced (`in_python`).
-One thread runs at a time and lets another run when it waits. Therefore results are reproducible, and a wait that never
-ends is an error, not a hang. Addresses are checked: an access that is misaligned, or outside the arguments or the
-block's shared memory, raises `EmulationError`.
+The function that is compiled is the function that runs, rewritten over lanes (`warp_program.py`); `cuda` and the PTX
+functions are replaced (`in_python`). One warp runs at a time and lets another run when it waits. Therefore results are
+reproducible, and a wait that never ends is an error, not a hang. Addresses are checked: an access that is misaligned,
+or outside the arguments or the block's shared memory, raises `EmulationError`.
 
-The emulator does not model time, bank conflicts, or more than one order of threads. Asynchronous copies finish either
+The emulator does not model time, bank conflicts, or more than one order of warps. In static shared memory it finds a
+lane that reads what another lane of its warp wrote, without a `sync_warp` in between. Asynchronous copies finish either
 as late as the waits allow or at once (`launch`), so that one of the two shows a missing wait, and the other a slot that
 is refilled too early.
 
@@ -23,11 +24,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.global_names import global_names
 from engine.backends.numba_cuda.kernel import Kernel
 from engine.backends.numba_cuda.ptx.emulated import WARP, current
-from engine.backends.numba_cuda.toolchain import DeviceFunction, PtxFunction, ScalarType, cuda, rebuilt
+from engine.backends.numba_cuda.toolchain import DeviceFunction, PtxFunction, ScalarType, cuda
 
-from .hopper_emulator import EmulationError, Hopper
+from .hopper_emulator import Hopper
+from .warp_program import EmulationError, Lanes, LocalArray, warp_program
 
 
 def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: bool = True) -> None:
@@ -37,29 +40,36 @@ def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: b
     False if they finish at once.
     """
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
-    body = as_python(kernel.body)
+    body = over_lanes(kernel.body)
     for index in np.ndindex(z, y, x):
         ThreadBlock(kernel, body, (x, y, z), index[::-1], arguments, late).run()
 
 
-def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with `cuda`, PTX functions and device functions replaced by their Python forms."""
+def over_lanes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function for a warp, with `cuda`, PTX functions and device functions replaced by their Python forms.
+    """
 
     def exchange(value: Any) -> Any:
         if value is cuda:
             return _CUDA
         if isinstance(value, DeviceFunction):
-            return as_python(value.py_func)
+            return over_lanes(value.py_func)
         return value.in_python if isinstance(value, PtxFunction) else value
 
-    return rebuilt(function, exchange)
+    code, cells = function.__code__, function.__closure__ or ()
+    names = {name: function.__globals__[name] for name in global_names(code) if name in function.__globals__}
+    names.update(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
+    return warp_program(function, {name: exchange(value) for name, value in names.items()}, current)
 
 
-class Thread(threading.Thread):
-    """A thread of a block. It runs only from the release of `go` to its next wait."""
+class Warp(threading.Thread, Lanes):
+    """A warp of a block. It runs only from the release of `go` to its next wait."""
 
     def __init__(self, block: ThreadBlock, number: int) -> None:
-        super().__init__(daemon=True)
+        threading.Thread.__init__(self, daemon=True)
+        lanes = block.kernel.threads - number * WARP
+        Lanes.__init__(self, np.arange(number * WARP, (number + 1) * WARP),
+                       None if lanes >= WARP else np.arange(WARP) < lanes)
         self.block = block
         self.number = number
         self.go = threading.Semaphore(0)
@@ -67,6 +77,30 @@ class Thread(threading.Thread):
         self.copies: deque[list[Callable[[], None]]] = deque()
         """Committed groups of asynchronous copies that are not finished, oldest first."""
         self.uncommitted: list[Callable[[], None]] = []
+        self._writers: dict[int, np.ndarray] = {}
+        """For arrays in static shared memory, by address: the lanes that wrote its elements since `show_writes`, or -1.
+        """
+
+    def store(self, array: Any, index: Any, value: Any) -> None:
+        """Set array[index] of each lane, and note who wrote to static shared memory."""
+        super().store(array, index, value)
+        if id(array) in self.block.static:
+            writers = self._writers.setdefault(id(array), np.full(array.shape, -1))
+            super().store(writers, index, np.arange(WARP))
+
+    def load(self, array: Any, index: Any) -> Any:
+        """Return array[index] of each lane, unless another lane wrote there and has not shown it."""
+        writers = self._writers.get(id(array))
+        if writers is not None:
+            lanes = super().load(writers, index)
+            if self.those((lanes != -1) & (lanes != np.arange(WARP)))[0].any():
+                raise EmulationError(f"{self.block.kernel.name}: a lane reads what another one wrote to shared memory, "
+                                     "without sync_warp or syncthreads in between")
+        return super().load(array, index)
+
+    def show_writes(self) -> None:
+        """Let all lanes of the warp see what each wrote."""
+        self._writers.clear()
 
     def run(self) -> None:
         self.go.acquire()
@@ -81,19 +115,11 @@ class Thread(threading.Thread):
         self.block.unfinished.discard(self)
         self.block.hand_on()
 
-    def together(self, action: Callable[..., Sequence[np.ndarray]], values: Sequence[Any]) -> list[Any]:
-        """Run an action on a whole warp and return this lane's results; `action(*columns)` returns arrays [32].
-
-        A column holds the scalars of 32 lanes as an array, or their arrays as a list.
-        """
-
-        def on_columns(rows: list[Any]) -> list[Any]:
-            columns = [list(column) if isinstance(column[0], np.ndarray) else np.array(column)
-                       for column in zip(*rows, strict=True)]
-            outputs = action(*columns)
-            return [[output[lane] for output in outputs] for lane in range(WARP)]
-
-        return self.block.meet((f"warp {self.number // WARP}", action), WARP, values, on_columns)
+    def together(self, action: Callable[..., Any], values: Sequence[Any]) -> Any:
+        """Return action(*values), for which all lanes of the warp must come; numbers become arrays [32]."""
+        if self.mask is not None:
+            self.block.meet((f"warp {self.number}", action), WARP, None, lambda _: [])
+        return action(*(value if isinstance(value, LocalArray) else np.broadcast_to(value, WARP) for value in values))
 
 
 class _Abandoned(Exception):
@@ -112,34 +138,36 @@ class ThreadBlock:
         """Dynamic shared memory, initialised with NaN, so that a read before a write shows in the result."""
         self.arrays: dict[Any, np.ndarray] = {}
         """Static shared memory, by the source line that allocates it."""
+        self.static: set[int] = set()
+        """The same arrays, by `id`."""
         self.spans = [_bytes(array) for array in arguments if isinstance(array, np.ndarray)]
-        self.threads = [Thread(self, number) for number in range(kernel.threads)]
-        self.unfinished = set(self.threads)
-        self.ready = deque(self.threads)
-        self.polling: list[tuple[Thread, Callable[[], bool]]] = []
-        """The threads in `wait_until`, each with its condition."""
-        self.meetings: dict[Any, list[tuple[Thread, Any]]] = {}
-        """The threads that have come to each meeting so far, each with its argument."""
+        self.warps = [Warp(self, number) for number in range(-(-kernel.threads // WARP))]
+        self.unfinished = set(self.warps)
+        self.ready = deque(self.warps)
+        self.polling: list[tuple[Warp, Callable[[], bool]]] = []
+        """The warps in `wait_until`, each with its condition."""
+        self.meetings: dict[Any, list[tuple[Warp, Any]]] = {}
+        """The warps that have come to each meeting so far, each with its argument."""
         self.failure: BaseException | None = None
-        self.over = threading.Semaphore(0)      # released when no thread is left to run
+        self.over = threading.Semaphore(0)      # released when no warp is left to run
 
     def run(self) -> None:
-        """Run all threads to their ends; raises the error of the first thread that fails."""
-        for thread in self.threads:
-            thread.start()
+        """Run all warps to their ends; raises the error of the first warp that fails."""
+        for warp in self.warps:
+            warp.start()
         self.hand_on()
         self.over.acquire()
-        for thread in self.threads:
-            thread.join()
+        for warp in self.warps:
+            warp.join()
         if self.failure is not None:
             raise self.failure
 
     def hand_on(self) -> None:
-        """Let the next thread run."""
+        """Let the next warp run."""
         if not self.ready:
-            for thread, condition in [(t, ended) for t, ended in self.polling if ended()]:
-                self.polling.remove((thread, condition))
-                self.ready.append(thread)
+            for warp, condition in [(w, ended) for w, ended in self.polling if ended()]:
+                self.polling.remove((warp, condition))
+                self.ready.append(warp)
         if not self.ready and self.unfinished:
             self.fail(EmulationError(f"{self.kernel.name}: {self._deadlock()}"))
         if self.ready:
@@ -148,45 +176,45 @@ class ThreadBlock:
             self.over.release()
 
     def fail(self, error: BaseException) -> None:
-        """Store the first error and wake all threads, so that they end."""
+        """Store the first error and wake all warps, so that they end."""
         self.failure = self.failure or error
         running = threading.current_thread()
-        self.ready = deque(thread for thread in self.threads if thread in self.unfinished and thread is not running)
+        self.ready = deque(warp for warp in self.warps if warp in self.unfinished and warp is not running)
         self.polling.clear()
 
     def _deadlock(self) -> str:
-        waiting = [f"{len(present)} threads from {present[0][0].number} at {key}"
+        waiting = [f"{sum(warp.active() for warp, _ in present)} threads from {present[0][0].first()} at {key}"
                    for key, present in self.meetings.items()]
-        return f"deadlock: {'; '.join(waiting)}; {len(self.polling)} threads poll"
+        return f"deadlock: {'; '.join(waiting)}; {len(self.polling)} warps poll"
 
     def suspend(self) -> None:
-        """Let another thread run, and return when this thread has been made ready again."""
-        thread = current()
+        """Let another warp run, and return when this warp has been made ready again."""
+        warp = current()
         self.hand_on()
-        if self.failure is None:        # after a failure no thread may be left to wake this one
-            thread.go.acquire()
+        if self.failure is None:        # after a failure no warp may be left to wake this one
+            warp.go.acquire()
         if self.failure is not None:
             raise _Abandoned
 
     def meet(self, key: Any, size: int, argument: Any, action: Callable[[list[Any]], Sequence[Any]]) -> Any:
-        """Wait for `size` threads at this key; the last one runs the action on their arguments, ordered by thread."""
-        thread = current()
+        """Wait for `size` threads at this key; the last warp runs the action on their arguments, one of each warp."""
+        warp = current()
         present = self.meetings.setdefault(key, [])
-        present.append((thread, argument))
-        if len(present) < size:
+        present.append((warp, argument))
+        if sum(other.active() for other, _ in present) < size:
             self.suspend()
-            return thread.result
+            return warp.result
         del self.meetings[key]
         present.sort(key=lambda pair: pair[0].number)
         results = action([argument for _, argument in present])
         for (other, _), result in zip(present, results, strict=True):
             other.result = result
-            if other is not thread:
+            if other is not warp:
                 self.ready.append(other)
-        return thread.result
+        return warp.result
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition is true, which other threads make true."""
+        """Wait until a condition is true, which other warps make true."""
         while not condition():
             self.polling.append((current(), condition))
             self.suspend()
@@ -207,6 +235,25 @@ class ThreadBlock:
                 return span[address - start:address - start + size]
         raise EmulationError(f"{self.kernel.name}: {size} bytes outside all arguments")
 
+    def places(self, addresses: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return memory of an argument as rows of `size` bytes, and the rows that begin at the addresses.
+
+        All addresses lie in one argument, and are multiples of the size.
+        """
+        low, high = int(addresses.min()), int(addresses.max())
+        self.global_bytes(high, size, align=size)
+        span = self.global_bytes(low, high + size - low, align=size)
+        rows = (addresses - low) // size
+        if (rows * size != addresses - low).any():
+            raise EmulationError(f"{self.kernel.name}: a global address is not a multiple of {size}")
+        return span.reshape(-1, size), rows
+
+    def shared_places(self, addresses: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return dynamic shared memory as rows of `size` bytes, and the rows that begin at the addresses."""
+        for address in (addresses.min(), addresses.max(), *addresses[addresses % size != 0][:1]):
+            self.shared_bytes(int(address), size, align=size)
+        return self.shared[:len(self.shared) // size * size].reshape(-1, size), addresses // size
+
 
 def _bytes(array: np.ndarray) -> tuple[int, np.ndarray]:
     """Return the address of a contiguous array, and its bytes."""
@@ -220,7 +267,7 @@ class _Cuda:
 
     @property
     def threadIdx(self) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(x=current().number, y=0, z=0)
+        return SimpleNamespace(x=current().threads, y=0, z=0)
 
     @property
     def blockIdx(self) -> SimpleNamespace:  # noqa: N802
@@ -235,23 +282,25 @@ class _Cuda:
         return SimpleNamespace(**dict(zip("xyz", current().block.grid, strict=True)))
 
     @staticmethod
-    def grid(dimensions: int) -> int:
+    def grid(dimensions: int) -> np.ndarray:
         if dimensions != 1:
             raise EmulationError("the emulator supports blocks of one dimension only")
         block = current().block
-        return block.index[0] * block.kernel.threads + current().number
+        numbers: np.ndarray = block.index[0] * block.kernel.threads + current().threads
+        return numbers
 
     @staticmethod
     def syncthreads() -> None:
-        block = current().block
-        block.meet("syncthreads", block.kernel.threads, argument=None, action=lambda present: present)
+        warp = current()
+        warp.show_writes()
+        warp.block.meet("syncthreads", warp.block.kernel.threads, argument=None, action=lambda present: present)
 
     class local:  # noqa: N801
-        """Arrays of a thread, full of 0xAB as a GPU does not clear them."""
+        """Arrays of a thread."""
 
         @staticmethod
-        def array(shape: Any, dtype: Any) -> np.ndarray:
-            return np.full(shape, 0xAB, _dtype(dtype))
+        def array(shape: Any, dtype: Any) -> LocalArray:
+            return LocalArray(shape, _dtype(dtype))
 
     class shared:  # noqa: N801
         """Static arrays of a block, one for each source line that allocates one."""
@@ -260,7 +309,10 @@ class _Cuda:
         def array(shape: Any, dtype: Any) -> np.ndarray:
             asking = sys._getframe(1)
             key = asking.f_code, asking.f_lineno
-            return current().block.arrays.setdefault(key, np.full(shape, 0xAB, _dtype(dtype)))
+            block = current().block
+            array = block.arrays.setdefault(key, np.full(shape, 0xAB, _dtype(dtype)))
+            block.static.add(id(array))
+            return array
 
 
 def _dtype(kind: Any) -> np.dtype:

@@ -18,13 +18,11 @@ import numpy as np
 from engine.backends.numba_cuda.ptx.emulated import current
 from engine.backends.numba_cuda.ptx.warp import bf16_of_bits
 
+from .warp_program import WARP, EmulationError, LocalArray
+
 WARPGROUP = 128
 SWIZZLED = 64
 """Elements of a row of 128 bytes, which is the width of every box and panel."""
-
-
-class EmulationError(AssertionError):
-    """A kernel made an error, which a GPU might not report."""
 
 
 @dataclass
@@ -109,31 +107,35 @@ _LANE = np.arange(WARPGROUP)
 _ROW, _PAIR = _LANE // 32 * 16 + _LANE % 32 // 4, _LANE % 4 * 2
 
 
-def _left(registers: list[np.ndarray], step: int) -> np.ndarray:
+def _registers(arrays: list[LocalArray], first: int, count: int) -> np.ndarray:
+    """Return some registers of the threads of a warpgroup, [count, 128], from the local arrays of its warps."""
+    return np.concatenate([array.data.reshape(-1, WARP)[first:first + count] for array in arrays], axis=1)
+
+
+def _left(arrays: list[LocalArray], step: int) -> np.ndarray:
     """Return the matrix [64, 16] of a step, whose bfloat16 pairs lie in four registers per thread."""
     matrix = np.empty((64, 16), np.float32)
-    quads = np.stack([array.ravel()[4 * step:4 * step + 4] for array in registers])
+    quads = _registers(arrays, 4 * step, 4)
     for i in range(4):      # register i: row +8 if i is odd, column +8 from i = 2 on; two columns in its halves
         for odd in range(2):
-            halves = quads[:, i] >> np.uint32(16 * odd) & np.uint32(0xFFFF)
+            halves = quads[i] >> np.uint32(16 * odd) & np.uint32(0xFFFF)
             matrix[_ROW + 8 * (i % 2), _PAIR + 8 * (i // 2) + odd] = bf16_of_bits(halves)
     return matrix
 
 
-def _accumulate(sums: list[np.ndarray], first: int, left: np.ndarray, right: np.ndarray, keep: bool) -> None:
+def _accumulate(sums: list[LocalArray], first: int, left: np.ndarray, right: np.ndarray, keep: bool) -> None:
     """Add left [64, 16] right^T [16, n] to the threads' registers from `first` on, or begin new sums."""
     from engine.backends.numba_cuda.ptx.tensor_cores import add_products  # imports Numba, which few tests need
 
     n = len(right)
-    register = np.arange(n // 2)        # four for each 8 columns: two of a row, two of the row 8 below
-    mine = _ROW[:, None] + register % 4 // 2 * 8, _PAIR[:, None] + register // 4 * 8 + register % 2
-    registers = [array.reshape(-1)[first:first + n // 2] for array in sums]
+    register = np.arange(n // 2)[:, None]       # four for each 8 columns: two of a row, two of the row 8 below
+    mine = _ROW + register % 4 // 2 * 8, _PAIR + register // 4 * 8 + register % 2
     matrix = np.zeros((WARPGROUP // 2, n), np.float32)
     if keep:
-        matrix[mine] = np.stack(registers)
+        matrix[mine] = _registers(sums, first, n // 2)
     add_products(left, right, matrix)
-    for array, values in zip(registers, matrix[mine], strict=True):
-        array[:] = values
+    for number, array in enumerate(sums):
+        array.data.reshape(-1, WARP)[first:first + n // 2] = matrix[mine][:, number * WARP:][:, :WARP]
 
 
 class Hopper:
@@ -182,38 +184,40 @@ class Hopper:
             land()
 
     def warpgroup(self, what: str, argument: tuple[Any, ...], action: Callable[[list[Any]], None]) -> None:
-        """Wait for the 128 threads of a warpgroup, and run the action once on all their arguments."""
-        thread = current()
-        number = thread.number // WARPGROUP
+        """Wait for the 128 threads of a warpgroup, and run the action once on the arguments of its warps."""
+        number = current().number // (WARPGROUP // WARP)
 
         def once(arguments: list[Any]) -> list[None]:
             action(arguments)
-            return [None] * WARPGROUP
+            return [None] * len(arguments)
 
         self._block.meet((f"warpgroup {number}", what), WARPGROUP, argument, once)
 
     def multiply(self, arguments: list[Any], row_tiles: int, n: int, steps: int, advance: tuple[int, int],
                  left_tile: int, transposed: bool, rows_in_registers: bool) -> None:
-        """Start a group of products of `hopper.wgmma`; arguments of 128 threads: (sums, left, right, keep)."""
-        sums, lefts, rights, keeps = (list(column) for column in zip(*arguments, strict=True))
-        if len({int(r) for r in rights}) > 1 or len({bool(k) for k in keeps}) > 1:
+        """Start a group of products of `hopper.wgmma`; arguments of four warps: (sums, left, right, keep)."""
+        sums, lefts, *others = (list(column) for column in zip(*arguments, strict=True))
+        if not rows_in_registers:
+            others.append(lefts)
+        if any(len(np.unique(np.concatenate(column))) > 1 for column in others):
             raise EmulationError("the threads of a warpgroup disagree about a product's operands")
+        right_at, kept = int(others[0][0][0]), bool(others[1][0][0])
 
         def run() -> None:
             for step in range(steps):
-                right = operand(int(rights[0]) + step * advance[1], n, transposed)
+                right = operand(right_at + step * advance[1], n, transposed)
                 for tile in range(row_tiles):
                     left = (_left(lefts, step) if rows_in_registers
-                            else operand(int(lefts[0]) + step * advance[0] + tile * left_tile, 64, transposed=False))
-                    _accumulate(sums, tile * n // 2, left, right, bool(keeps[0]) or step > 0)
+                            else operand(int(lefts[0][0]) + step * advance[0] + tile * left_tile, 64, False))
+                    _accumulate(sums, tile * n // 2, left, right, kept or step > 0)
 
         if self._block.late:
-            self._products[current().number // WARPGROUP].append(run)
+            self._products[current().number // (WARPGROUP // WARP)].append(run)
         else:
             run()
 
     def settle_products(self, pending: int) -> None:
         """Emulate wgmma.wait_group for the warpgroup of the running thread."""
-        groups = self._products[current().number // WARPGROUP]
+        groups = self._products[current().number // (WARPGROUP // WARP)]
         while len(groups) > pending:
             groups.pop(0)()

@@ -73,14 +73,14 @@ def test_the_norm_of_each_channel_over_all_time(bias, shift):
     stem, samples = stem_of("wav2vec2_base"), recording(0.5) + np.float32(shift)
     arrays = dict(stem.arrays) | ({} if bias is None else {"conv_0.bias": bias})
     stem = Waveform(arrays, stem.strides, stem.norm, stem.eps)
-    weight, shifted = stem._first(samples)
+    weight, shifted = stem._fold_norm_into_first(samples)
     windows = np.lib.stride_tricks.sliding_window_view(samples.astype(np.float64), 10)[::5]
     rows = windows @ arrays["conv_0.weight"][:, :, 0].astype(np.float64).T + (0 if bias is None else bias)
     expected = (rows - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0) + 1e-5)
     expected = expected * arrays["conv_norm_0.weight"] + arrays["conv_norm_0.bias"]
     found = windows @ weight[:, :, 0].astype(np.float64).T + shifted
     assert np.abs(found - expected).max() < 2e-5 * max(1.0, shift)
-    silent, _ = stem._first(np.full(4000, shift, np.float32))       # a variance of 0
+    silent, _ = stem._fold_norm_into_first(np.full(4000, shift, np.float32))       # a variance of 0
     assert np.isfinite(silent).all()
 
 

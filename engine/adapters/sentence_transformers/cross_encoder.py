@@ -75,6 +75,7 @@ class CrossEncoder(Model):
         return name if torch is None else getattr(torch.nn, _CLASSES[name])()
 
     def _settings(self) -> dict[str, Any]:
+        """Return the settings to save, with `activation_fn` as the path of a class of torch if the caller gave one."""
         given = self._activation_fn
         if given is None:
             return super()._settings()

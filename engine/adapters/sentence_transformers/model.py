@@ -296,6 +296,7 @@ class Encoder(Model):
 
     def _encode_as(self, role: str, inputs: Any, prompt_name: str | None, prompt: str | None, *more: Any,
                    **options: Any) -> Any:
+        """Encode with the prompt and the task of a role, "query" or "document", unless the caller gives a prompt."""
         if prompt is None and prompt_name is None:
             prompt_name = next((name for name in ROLE_PROMPTS[role] if name in self.prompts), None)
         inputs = options.pop("sentences") if inputs is None and "sentences" in options else inputs

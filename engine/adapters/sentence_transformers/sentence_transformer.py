@@ -80,13 +80,13 @@ class SentenceTransformer(Encoder):
         It is a tensor if one side is, else an array. Embeddings of precision="binary" and "ubinary" are told by their
         width, as `Engine.similarity` says.
         """
-        return self._compared(self.engine.similarity, embeddings1, embeddings2)
+        return self._compare_arrays(self.engine.similarity, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of each embedding with the other in its place: float32 [n]; a tensor if one side is."""
-        return self._compared(self.engine.similarity_pairwise, embeddings1, embeddings2)
+        return self._compare_arrays(self.engine.similarity_pairwise, embeddings1, embeddings2)
 
-    def _compared(self, compare: Any, embeddings1: Any, embeddings2: Any) -> Any:
+    def _compare_arrays(self, compare: Any, embeddings1: Any, embeddings2: Any) -> Any:
         a, b = to_array(embeddings1), to_array(embeddings2)
         packed = packed_precision(self.get_embedding_dimension, a, b)     # here: the engine knows no truncate_dim
         return like(compare(a, b, precision=packed or "float32"), embeddings1, embeddings2)

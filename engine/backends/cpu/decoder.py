@@ -196,6 +196,7 @@ class CpuDecoder(Requests[CellTable]):
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
     def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
+        """Return softmax(q k^T scale) of the tokens of a row over its source: [heads, tokens, S] for some heads."""
         self._forest.parents([row])                 # raises for a request that is not open
         check_sources([row], self._sources)
         layers = tuple(sorted({layer for layer, _ in heads}))

@@ -211,6 +211,7 @@ class _Emitter:
 
     def _emit(self, operation: Operation, shapes: dict[str, Buffer], stores: tuple[Store, ...],
               following: list[Operation], at: dict[str, int]) -> None:
+        """Append the native instructions of one operation; stores: the operations after it that it does itself."""
         # needs_barrier(reads, writes): how threads split each buffer, by name; an index of -1 stands for no buffer.
         needs_barrier, stored = self._meetings.before, bool(stores)
         if not isinstance(operation, Linear):
@@ -260,6 +261,7 @@ class _Emitter:
                                     needs_barrier=needs_barrier({operation.x: "rows"}, {}))
 
     def _heads(self, operation: Heads, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
+        """Append the instructions that normalize and rotate the heads of queries and keys."""
         rotary, needs_barrier = operation.rotary, self._meetings.before
         cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
         for name, weight in zip_longest(operation.buffers, operation.norms):    # without norms, each weight is None
@@ -275,6 +277,7 @@ class _Emitter:
                                      needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))
 
     def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
+        """Append the instruction for attention over a cache, or over the keys and values of a source."""
         q, k = shapes[operation.q], shapes[operation.k]
         cached = operation.keys == "cache"      # otherwise a source's keys and values, which no buffer holds (-1)
         operands = (operation.q, operation.k, operation.v) if cached else (operation.q,)

@@ -73,8 +73,8 @@ class NativeOps:
         out = np.empty((M, N + padding), np.float32)
         if out.size == 0:
             return out[:, :N]
-        bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
-        residual = None if residual is None else _padded(residual, padding)
+        bias = np.zeros(N + padding, np.float32) if bias is None else _pad_last_axis(bias, padding)
+        residual = None if residual is None else _pad_last_axis(residual, padding)
         precision, operands = "float32" if weight.dtype == np.float32 else "bfloat16", None
         product = self._products.get(precision) or self._product(precision)
         if product.converts:
@@ -95,7 +95,7 @@ class NativeOps:
         """Return the map packed in panels, which take as much memory as the weight [N,K]."""
         N, K = weight.shape
         padding, product = -N % self._kernels.VL, self._kernels.fma
-        bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
+        bias = np.zeros(N + padding, np.float32) if bias is None else _pad_last_axis(bias, padding)
         packed = PackedLinear(product, np.zeros(product.packed_bytes(N + padding, K), np.uint8), K, bias)
         if N:
             packed.fill(_contiguous(weight))
@@ -170,7 +170,7 @@ def _whole_floats(x: np.ndarray) -> bool:
     return x.flags.aligned and not any(stride % 4 for stride in x.strides)
 
 
-def _padded(x: np.ndarray, padding: int) -> np.ndarray:
+def _pad_last_axis(x: np.ndarray, padding: int) -> np.ndarray:
     """Return x with `padding` zeros after the end of its last axis."""
     return _contiguous(np.concatenate([x, np.zeros((*x.shape[:-1], padding), np.float32)], axis=-1) if padding else x)
 

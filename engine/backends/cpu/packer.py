@@ -199,7 +199,7 @@ class Packer:
         self._reserve("vectors of relative positions", float64_bytes, "the relative positions")
         weights = dict(self._weights)
         for affine in maps:     # rounded as the plan's other maps are
-            weights[affine.weight] = self._as_computed(affine.weight, relative.width)
+            weights[affine.weight] = self._round_as_planned(affine.weight, relative.width)
         keys, queries = relative_vectors(relative, weights)
         distances = np.arange(-relative.limit, relative.limit + 1)
         return RelativeWeights(
@@ -208,7 +208,7 @@ class Packer:
             None if queries is None else self._panels_of_heads(queries * scale, heads),
             relative_rows(distances, relative.limit, relative.buckets), relative.table.rows)
 
-    def _as_computed(self, name: str, K: int) -> np.ndarray:
+    def _round_as_planned(self, name: str, K: int) -> np.ndarray:
         """Return a weight [N,K], as the plan's precision rounds it, in float64."""
         parameter = Parameter((len(self._weights[name]), K), "linear")
         weight, scale = self._in_format(name, parameter)
@@ -232,9 +232,10 @@ class Packer:
         Layers that share their weights share the packed map, too.
         """
         key = operation.parts, operation.gate, operation.activation, x
-        return self._cached(key, lambda: self._linear(operation, x))
+        return self._cached(key, lambda: self._pack_linear(operation, x))
 
-    def _linear(self, operation: Linear, x: Buffer) -> PackedLinear:
+    def _pack_linear(self, operation: Linear, x: Buffer) -> PackedLinear:
+        """Lay the columns of all parts into panels, each part in the one format that holds them all."""
         product = self._product
         widths = [self.padded(part.width, part.heads) for part in operation.parts]
         N, K = sum(widths), self.depth(x)
@@ -246,7 +247,7 @@ class Packer:
                 bias[column : column + rows.stop - rows.start] = self._weights[part.bias][rows]
         name = f"{PACKED_PREFIX}{operation.parts[0].weight}"
         if name in self._weights:       # the model was packed when it was converted
-            return self._filled(name, N, K, bias, activation)
+            return self._wrap_packed(name, N, K, bias, activation)
         parts = {part.weight: self._padded_to_heads(part.weight, x) for part in operation.parts}
         formats = {STORED[weight.dtype] for weight, _ in parts.values()}
         if len(formats) > 1:    # one map has one format, and the finer one holds what the other holds
@@ -265,7 +266,7 @@ class Packer:
             packed.fill(np.ascontiguousarray(weight[rows]), column)
         return packed
 
-    def _filled(self, name: str, N: int, K: int, bias: np.ndarray, activation: int) -> PackedLinear:
+    def _wrap_packed(self, name: str, N: int, K: int, bias: np.ndarray, activation: int) -> PackedLinear:
         """Return a map of N columns whose panels are in the weights; their size tells which format they have."""
         panels, product = self._weights[name], self._product
         others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}

@@ -77,7 +77,7 @@ class CudaBackend:
         return CudaPlan(_gpu(), config, weights, run)
 
     def ops(self, threads: int, portable: bool = False) -> Ops:
-        """Return the single operations, in float32; see `ops.CudaOps`."""
+        """Return the single operations; see `ops.CudaOps`."""
         from .ops import CudaOps
 
         return CudaOps(_gpu())

@@ -56,10 +56,10 @@ class Device(Protocol):
     def mark(self) -> Callable[[], None]:
         """Return a function that waits until all work that is queued now is done."""
 
-    def tensor_map(self, matrix: Any, box_rows: int) -> Any:
+    def tensor_map(self, matrix: Any, box_rows: int, lasting: bool = True) -> Any:
         """Return a tensor map, with which Hopper's TMA copies boxes [box_rows, 64] of a bfloat16 matrix.
 
-        It lasts as long as the device object.
+        It lasts as long as the device object, or, unless `lasting`, as long as the caller keeps it.
         """
 
     number: int
@@ -150,10 +150,12 @@ class Gpu:
     def mark(self) -> Callable[[], None]:
         return self._stream.record().sync
 
-    def tensor_map(self, matrix: Any, box_rows: int) -> Any:
+    def tensor_map(self, matrix: Any, box_rows: int, lasting: bool = True) -> Any:
         from .tensor_map import encode
 
         key = matrix.pointer, *matrix.shape, box_rows
+        if not lasting:
+            return upload(self, encode(*key))
         if key not in self._maps:
             self._maps[key] = upload(self, encode(*key))  # the map depends on the key only
         return self._maps[key]

@@ -93,7 +93,7 @@ def _there(name: str) -> bool:
 
 def _line(error: object) -> str:
     """Return an error's text on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def dotted(capability: tuple[int, ...]) -> str:

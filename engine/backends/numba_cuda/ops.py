@@ -1,8 +1,8 @@
-"""Run single operations on a GPU, in float32 without tensor cores.
+"""Run single operations on a GPU: attention and linear maps in bfloat16 on tensor cores, all others in float32.
 
 A call takes NumPy arrays, which are uploaded and whose result is downloaded, or arrays that lie on the GPU, whose
-result stays there. Arrays of one call are of one kind and one dtype, as `engine.ops.arguments` checks. Numbers in
-bfloat16 are widened to float32, which is exact, and the result alone is rounded.
+result stays there. Arrays of one call are of one kind and one dtype, as `engine.ops.arguments` checks. Off the tensor
+cores, numbers in bfloat16 are widened to float32, which is exact, and the result alone is rounded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +19,24 @@ from ...base.errors import UnsupportedError
 from ...weights.bfloat16 import from_bfloat16
 from ..ops_interface import AttentionCall
 from .device import Device, upload
-from .kernels import float32, operations
+from .kernels import attention, float32, linear, operations
 from .kernels.strided_attention import per_lane, strided_attention_kernel
+from .products import BFloat16Products, HopperProducts, ScoreRule
 from .score_function import score_function
 from .shared_array import STORED, SharedArray
+from .weights import DeviceAffine
 
 _linear, _column_maxima = cache(float32.linear_kernel), cache(operations.column_maxima_kernel)
 _norm, _softmax, _rotation = (cache(operations.unpadded_norm_kernel), cache(operations.softmax_kernel),
                               cache(operations.rotation_kernel))
-_activation, _widen, _round = (cache(operations.activation_kernel), cache(operations.widen_kernel),
-                               cache(operations.round_kernel))
+_activation, _widen, _round, _sum = (cache(operations.activation_kernel), cache(operations.widen_kernel),
+                                     cache(operations.round_kernel), cache(operations.sum_kernel))
 _attention = lru_cache(128)(strided_attention_kernel)       # those of score functions are many
 
+LAID_OUT_ROWS = 1024
+"""From this number of rows on, weights are laid out for `wgmma`, which takes as long as reading and writing them."""
+MOST_TENSOR_ROWS = 65_535 * linear.LARGE.rows
+"""The most rows of a linear map on tensor cores: those of the second axis of a grid."""
 LARGEST_GRID = 2**31 - 1
 """Blocks of a grid along its first axis."""
 
@@ -48,6 +54,20 @@ class CudaOps:
     def __init__(self, device: Device):
         self.device = device
         self._kept: dict[tuple[int, int], tuple[np.ndarray, list[Any]]] = {}
+        self._integers = lru_cache(64)(self._uploaded_integers)
+
+    @cached_property
+    def _products(self) -> BFloat16Products:
+        """The kernels in bfloat16 with `mma.sync`, which read weights as they are."""
+        return BFloat16Products(self.device)
+
+    @cached_property
+    def _hopper(self) -> HopperProducts | None:
+        """The kernels in bfloat16 with `wgmma`, or None where they do not run."""
+        return HopperProducts(self.device, lasting=False) if self.device.capability == (9, 0) else None
+
+    def _uploaded_integers(self, *integers: int) -> Any:
+        return upload(self.device, np.array(integers, np.int32))
 
     def keep(self, arrays: Iterable[np.ndarray]) -> None:
         """See `Ops.keep`: each is uploaded at its first use, and stays on the device."""
@@ -57,6 +77,8 @@ class CudaOps:
 
     def attention(self, call: AttentionCall) -> Any:
         """Return softmax(scores) v, [B,H,T,e]; a query that sees no key gets zeros."""
+        if _suits_tensor_cores(call):
+            return self._tensor_attention(call)
         score = None if call.score_mod is None else score_function(call, self.device.capability)
         B, H, T, d = call.q.shape
         e, strided = call.v.shape[3], (call.q, call.k, call.v, call.bias, call.mask)
@@ -75,6 +97,21 @@ class CudaOps:
                          np.float32(call.scale), np.float32(call.softcap), out, *further)
             return at.result(out, (B, H, T, e))
 
+    def _tensor_attention(self, call: AttentionCall) -> Any:
+        """Compute `attention` on tensor cores, for a call that suits them."""
+        (B, H, T, d), (G, S) = call.q.shape, call.k.shape[1:3]
+        left, right = (int(np.clip(side, -attention.UNBOUNDED, attention.UNBOUNDED))
+                       for side in (-call.low[0], call.high[0] - 1))
+        with self._call(call.q) as at:
+            arrays: tuple[Any, ...] = call.q, call.k, call.v
+            q, k, v = (at.operand(x, d) for x in arrays)
+            out = self.device.allocate((B * H * T, d), np.uint16)
+            limits = self._integers(*call.lengths.tolist()).reshape(B, 1)
+            products = self._hopper or self._products
+            products.separate_attention(q, k, v, out, self._integers(H, G, T, S), limits, T,
+                                        ScoreRule(call.scale, (left, right), call.softcap))
+            return at.rounded(out, (B, H, T, d))
+
     def linear(self, x: Any, weight: Any, bias: Any, activation: str | None, residual: Any) -> Any:
         """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N].
 
@@ -83,6 +120,8 @@ class CudaOps:
         (M, K), N = x.shape, len(weight)
         if M == 0 or N == 0:
             return np.empty((M, N), np.float32)
+        if isinstance(x, SharedArray) and x.dtype == "bfloat16" and K % 8 == 0 == N % 8 and M <= MOST_TENSOR_ROWS:
+            return self._tensor_linear(x, weight, bias, activation, residual)
         with self._call(x) as at:
             # A map without inputs is one with an input of 0.
             operands = [at.matrix(a) if K else at.zeros((len(a), 1)) for a in (x, weight)]
@@ -91,6 +130,21 @@ class CudaOps:
             self._launch(_linear(activation, residual is not None), float32.linear_grid(M, N), *operands,
                          at.zeros((N,)) if bias is None else at.view(bias), addend, out)
             return at.result(out, (M, N))
+
+    def _tensor_linear(self, x: Any, weight: Any, bias: Any, activation: str | None, residual: Any) -> Any:
+        """Compute `linear` on tensor cores, for arrays in bfloat16 on the GPU and sizes that are multiples of 8."""
+        (M, K), N = x.shape, len(weight)
+        with self._call(x) as at:
+            operand, products = at.operand(weight, K), self._products
+            if self._hopper and M >= LAID_OUT_ROWS:
+                operand, products = self._hopper.lay_out(operand), self._hopper
+            affine = DeviceAffine(operand, at.zeros((N,)) if bias is None else at.view(bias))
+            out = self.device.allocate((M, N), np.uint16 if residual is None else np.float32)
+            products.linear(at.operand(x, K), affine, out, activation)
+            if residual is not None:
+                sums, out = out.reshape(M * N), self.device.allocate((M * N,), np.uint16)
+                self._launch(_sum(), operations.number_grid(M * N), sums, at.operand(residual, N).reshape(M * N), out)
+            return at.rounded(out, (M, N))
 
     def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> DeviceColumns:
         """Return a map on the device, in the form that `column_maxima` reads."""
@@ -238,6 +292,20 @@ class _Call:
         """Return an array [M,D] on the device, in float32."""
         return self.flat(x).reshape(*x.shape)
 
+    def operand(self, x: SharedArray, width: int) -> Any:
+        """Return the rows [n,width] of an array in bfloat16, at an address that is a multiple of 16."""
+        flat = x.contiguous().flat
+        if self._device.pointer(flat) % 16:
+            flat, given = self._device.allocate((x.size,), flat.dtype), flat
+            self._device.copy(flat, given)
+        return flat.reshape(x.size // width, width)
+
+    def rounded(self, out: Any, shape: tuple[int, ...]) -> SharedArray:
+        """Return a finished result in bfloat16, which stays on the device."""
+        wait = self._device.mark()
+        wait()
+        return SharedArray(self._device, out.reshape(math.prod(shape)), shape, "bfloat16")
+
     def result(self, flat: Any, shape: tuple[int, ...]) -> Any:
         """Return a finished result where the arguments of the call lie."""
         count = math.prod(shape)
@@ -248,7 +316,7 @@ class _Call:
         elif self._stays == "bfloat16":
             rounded = self._device.allocate((count,), STORED["bfloat16"])
             self._device.launch(_round(), operations.number_grid(count), flat, rounded)
-            flat = rounded
+            return self.rounded(rounded, shape)
         wait = self._device.mark()
         wait()
         return host.reshape(shape) if self._stays is None else SharedArray(self._device, flat, shape, self._stays)
@@ -259,6 +327,20 @@ class _Call:
         if not copies:
             copies.append(self.upload(from_bfloat16(flat) if flat.dtype == np.uint16 else flat))
         return copies[0]
+
+
+def _suits_tensor_cores(call: AttentionCall) -> bool:
+    """Return whether the kernels in bfloat16 compute a call: see docs/ops.md."""
+    arrays: tuple[Any, ...] = call.q, call.k, call.v
+    q, k, v = arrays
+    cap = call.softcap / call.scale if call.scale > 0 else 0.0      # as the kernels take it, in float32
+    return (isinstance(q, SharedArray) and q.dtype == "bfloat16" and 1e-30 < call.scale < 1e30
+            and (call.softcap == 0 or 1e-30 < cap < 1e30)
+            and call.bias is None and call.mask is None and call.score_mod is None
+            and q.shape[3] == v.shape[3] and q.shape[3] in attention.WIDTHS
+            and len(set(call.low.tolist())) == len(set(call.high.tolist())) == 1
+            and max(q.size // q.shape[3], k.size // k.shape[3]) < 2**31
+            and max(q.shape[2], k.shape[2]) <= attention.UNBOUNDED)
 
 
 def _place(array: np.ndarray) -> tuple[int, int]:

@@ -5,6 +5,7 @@ All classes have the same methods, so that the plan does not depend on the preci
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from ...base.errors import UnsupportedError
 from ...programs.program import Program
 from ...weights.bfloat16 import to_bfloat16
 from .device import Device
-from .kernels import attention, attention_hopper, float32, linear, linear_hopper
+from .kernels import attention, attention_hopper, float32, linear, linear_few, linear_hopper
 from .ptx.scores import CAP_RATE
 from .support import buffers_of
 from .weights import DeviceAffine, DeviceBias, DeviceRelative
@@ -23,9 +24,12 @@ from .weights import DeviceAffine, DeviceBias, DeviceRelative
 # Each kernel object is created once, so that a device compiles it once for all plans.
 _bfloat16_linear, _bfloat16_attention = cache(linear.linear_kernel), cache(attention.attention_kernel)
 _hopper_linear, _hopper_attention = cache(linear_hopper.linear_kernel), cache(attention_hopper.attention_kernel)
+_lay_out, _few_linear = cache(linear_hopper.lay_out_kernel), cache(linear_few.linear_kernel)
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
 
 
+RECENT_MAPS = 64
+"""Largest number of tensor maps that are kept for arrays of callers."""
 KINDS = PLAIN, CHANGED, RELATIVE = "plain", "changed", "relative"
 """Kinds of attention: scores as they are, with a cap or biases by distance, with relative positions."""
 
@@ -102,6 +106,8 @@ class BFloat16Products:
     """Computes on tensor cores, with operands in bfloat16 and sums in float32."""
 
     dtype = np.dtype(np.uint16)
+    laid_out = False
+    """Whether `convert` lays out weights by `linear_hopper.lay_out`."""
 
     def __init__(self, device: Device, tile: linear.Tile | None = None):
         """Hold the device. tile: the tile of linear maps, or None to choose it by the size."""
@@ -123,8 +129,11 @@ class BFloat16Products:
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
-        # Small tiles are used if large tiles would leave more than half of the GPU idle; the bits are the same.
         N, M = out.shape[0], weights.bias.shape[0]
+        if self._tile is None and N <= linear_few.MOST_ROWS:
+            self._few(x, weights, out, activation, residual, gate)
+            return
+        # Small tiles are used if large tiles would leave more than half of the GPU idle; the bits are the same.
         busy = 2 * _tiles(N, M, linear.LARGE) >= self._device.multiprocessors
         tile = self._tile or (linear.LARGE if busy else linear.SMALL)
         kernel = _bfloat16_linear(activation or "identity", residual is not None, tile, gate=gate,
@@ -133,12 +142,35 @@ class BFloat16Products:
         grid = -(-M // tile.columns), -(-N // tile.rows)
         self._device.launch(kernel, grid, x, weights.weight, weights.bias, addend, out)
 
+    def _few(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None, residual: Any, gate: bool) -> None:
+        """Compute `linear` for few rows."""
+        N, M = out.shape[0], weights.bias.shape[0]
+        tokens = next(tokens for tokens in linear_few.TOKENS if tokens >= N or tokens == linear_few.TOKENS[-1])
+        kernel = _few_linear(activation or "identity", residual is not None, tokens, gate=gate,
+                             wide=residual is None and out.dtype == np.float32)
+        addend = self._dummy if residual is None else residual
+        self._device.launch(kernel, linear_few.linear_grid(N, M, tokens), x, weights.weight, weights.bias, addend, out,
+                            np.int32(self.laid_out))
+
     def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
         if scores.relative is not None:
             self._terms(qkv, scores.relative, scores.terms, 2 * heads)
         kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows, **scores.options)
         self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, *scores.arguments(*self._dummies))
+
+    def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Any, limits: Any, T: int, scores: ScoreRule
+                           ) -> None:
+        """Compute the attention of heads that lie apart: q, out [B H T, d], k, v [B G S, d].
+
+        sizes: int32 [4], H, G, T and S. limits: int32 [B, 1], the number of keys of each sequence. Scores are capped at
+        most.
+        """
+        d = out.shape[1]
+        rows = self.tile_rows(T, d, scores.kind)
+        kernel = _bfloat16_attention(d, rows, capped=scores.softcap > 0, apart=True)
+        self._device.launch(kernel, (len(out) // T * -(-T // rows),), q, k, v, out, sizes, limits,
+                            *scores.arguments(*self._dummies))
 
     def _terms(self, qkv: Any, relative: DeviceRelative, out: Any, heads: int) -> None:
         """Compute the terms of relative positions: each head of queries and keys times its rows of the table."""
@@ -151,12 +183,17 @@ class BFloat16Products:
 class HopperProducts(BFloat16Products):
     """Computes the same with wgmma (products of four warps together) and TMA (copies by hardware), on capability 9.0.
 
-    Attention of head widths outside `attention_hopper.WIDTHS` still uses mma.sync, products of single warps.
+    Attention of head widths outside `attention_hopper.WIDTHS`, and linear maps of few rows, still use mma.sync, the
+    products of single warps.
     """
 
-    def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None):
+    laid_out = True
+
+    def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None, lasting: bool = True):
+        """tile: as `BFloat16Products`. lasting: whether the device keeps the tensor maps of all operands."""
         super().__init__(device)
-        self._hopper_tile = tile
+        self._hopper_tile, self._lasting = tile, lasting
+        self._maps: OrderedDict[tuple[int, ...], Any] = OrderedDict()
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
         return linear_hopper.lay_out(to_bfloat16(weight))
@@ -164,9 +201,12 @@ class HopperProducts(BFloat16Products):
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
         N, M, processors = out.shape[0], weights.bias.shape[0], self._device.multiprocessors
+        if self._hopper_tile is None and N <= linear_few.MOST_ROWS:
+            self._few(x, weights, out, activation, residual, gate)
+            return
         tile = self._hopper_tile or hopper_tile(N, M, processors, activation)
-        x_map = self._device.tensor_map(x, tile.rows)       # TMA copies this many rows at a time
-        w_map = self._device.tensor_map(weights.weight, tile.columns)
+        x_map = self._map(x, tile.rows)     # TMA copies this many rows at a time
+        w_map = self._map(weights.weight, tile.columns)
         addend = self._dummy if residual is None else residual
         kernel = _hopper_linear(activation or "identity", residual is not None, tile, gate=gate,
                                 wide=residual is None and out.dtype == np.float32)
@@ -182,12 +222,44 @@ class HopperProducts(BFloat16Products):
         if d not in attention_hopper.WIDTHS or scores.kind == RELATIVE:
             super().attention(qkv, out, heads, scores, cu_seqlens, tiles, tile_rows)
             return
-        qkv_map = self._device.tensor_map(qkv, attention_hopper.KEYS)
+        qkv_map = self._map(qkv, attention_hopper.KEYS)
         grid = (min(self._device.multiprocessors, len(tiles) * heads),)
         key_heads = np.int32((qkv.shape[1] // d - heads) // 2)
         capped, biased = scores.softcap > 0, scores.bias is not None
         self._device.launch(_hopper_attention(d, tile_rows, capped=capped, biased=biased), grid, qkv_map, out,
                             cu_seqlens, tiles, key_heads, *scores.arguments(*self._dummies)[:7])
+
+    def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Any, limits: Any, T: int, scores: ScoreRule
+                           ) -> None:
+        d = out.shape[1]
+        if d not in attention_hopper.WIDTHS:
+            super().separate_attention(q, k, v, out, sizes, limits, T, scores)
+            return
+        rows = self.tile_rows(T, d, scores.kind)
+        kernel = _hopper_attention(d, rows, capped=scores.softcap > 0, apart=True)
+        grid = (min(self._device.multiprocessors, len(out) // T * -(-T // rows)),)
+        maps = [self._map(matrix, attention_hopper.KEYS) for matrix in (q, k, v)]
+        self._device.launch(kernel, grid, *maps, out, sizes, limits, np.int32(1),
+                            *scores.arguments(*self._dummies)[:7])
+
+    def lay_out(self, weight: Any) -> Any:
+        """Return a copy of operands [M,K] on the device in the layout of `convert`."""
+        M, K = -(-len(weight) // 16) * 16, weight.shape[1]
+        laid = self._device.allocate((M, K), np.uint16)
+        self._device.launch(_lay_out(), linear_hopper.lay_out_grid(M, K), weight, laid)
+        return laid
+
+    def _map(self, matrix: Any, rows: int) -> Any:
+        """Return the tensor map of a matrix; of those that do not last, the latest ones are kept."""
+        if self._lasting:
+            return self._device.tensor_map(matrix, rows)
+        key = self._device.pointer(matrix), *matrix.shape, rows
+        if key not in self._maps:
+            self._maps[key] = self._device.tensor_map(matrix, rows, lasting=False)
+            if len(self._maps) > RECENT_MAPS:
+                self._maps.popitem(last=False)
+        self._maps.move_to_end(key)
+        return self._maps[key]
 
 
 def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> linear_hopper.HopperTile:

@@ -51,7 +51,7 @@ def _scores(call: AttentionCall, b: int, h: int) -> np.ndarray:
     if call.score_mod is not None:
         _check_signature(call.score_mod)
         for t, s in np.argwhere(visible).tolist():
-            scores[t, s] = _checked(call.score_mod(scores[t, s].item(), b, h, t, s), b, h, t, s)
+            scores[t, s] = _check_score(call.score_mod(scores[t, s].item(), b, h, t, s), b, h, t, s)
     return np.where(visible, scores, np.array(-np.inf, scores.dtype))
 
 
@@ -66,7 +66,7 @@ def _check_signature(score_mod: Callable[..., float]) -> None:
         pass
 
 
-def _checked(score: Any, b: int, h: int, t: int, s: int) -> Any:
+def _check_score(score: Any, b: int, h: int, t: int, s: int) -> Any:
     """Return what a score function returned; raises `InputError` unless it is a real number."""
     if isinstance(score, (bool, np.bool_)) or not isinstance(score, (int, float, np.integer, np.floating)):
         place = f"b={b}, h={h}, q_index={t}, kv_index={s}"

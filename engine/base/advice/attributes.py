@@ -114,7 +114,7 @@ MODULE: Mapping[str, str] = each({
     "attention layer_norm linear softmax": "engine.ops has it",
     "convert": "engine.convert_model(model, precision) and the command engine convert do it",
     "cos_sim dot_score util": "similarity(a, b) of an Engine compares vectors",
-    "cuda device set_device is_available get_backend":
+    "cuda device set_device is_available get_backend backends available_backends list_backends":
         "backend=... of load chooses the backend, and engine info lists them",
     "set_threads set_num_threads get_num_threads": "threads=... of load says how many",
     "download fetch snapshot_download list_models":

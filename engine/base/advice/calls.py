@@ -20,7 +20,7 @@ _PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list
 _FOLDER = "the settings are in the model's folder; change them there"
 _LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on tokens, and truncation=False makes it "
           "an error that a text is too long")
-CPU = "the engine runs on CPUs, or on an NVIDIA GPU with backend=\"cuda\"; leave it out"
+CPU = 'the engine runs on CPUs without it; for an NVIDIA GPU, give load backend="cuda" in its place'
 THREADS = "threads= of load says how many CPUs work"
 _ALL_CPUS = "one engine uses all CPUs that the process may use"
 _OBJECTS = "any number of Python threads may call one object"
@@ -377,6 +377,7 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "is_causal": same("causal"),
         "attn_mask": instead("it is called mask if it is bool, and bias if it is added to the scores"),
         "dropout_p": instead("there is no dropout", 0.0),
+        "device": instead('backend="cuda" computes on an NVIDIA GPU', "cpu"),
         "enable_gqa": instead("k and v may have fewer heads than q in any case", True, False)}),
     "softmax": {"dim": same("axis")},
 }

@@ -19,6 +19,7 @@ _WRITES = "--{} writes it to standard output, and -o FILE to a file"
 OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
     "": each({
         "-m -hf --model --hf-repo": same(MODEL), "-t": same("--threads"), "-i --input": same(FILE),
+        "--device": instead("without it the engine runs on CPUs; --backend cuda runs on an NVIDIA GPU", "cpu"),
         "-o": instead("the report goes to standard output; write > FILE at the end")}),
     "convert": each({
         "--outtype --quantization --quantize -q": same(

@@ -24,7 +24,7 @@ from ...tools.rounded import rounded_plan
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 plan_module = pytest.importorskip("engine.backends.cpu.plan")
 
-MODELS = int(os.environ.get("ENGINE_RANDOM_MODELS", "60"))
+MODELS = int(os.environ.get("ENGINE_RANDOM_MODELS", "40"))
 """How many models the comparison with float64 draws."""
 
 
@@ -51,7 +51,7 @@ def test_float32_against_float64(config, lengths, seed, name):
     assert np.abs(out - exact).max() <= allowed
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=24, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()))
 def test_hidden_states_and_attention_weights_against_float64(config, lengths, seed, name):
     weights, batch = make_weights(config, seed), make_batch(config, lengths, seed)
@@ -66,7 +66,7 @@ def test_hidden_states_and_attention_weights_against_float64(config, lengths, se
         assert np.abs(found - right).max() <= 30 * np.abs(plain - right).max() + 1e-4 * max(1, np.abs(right).max())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99),
        which=st.sampled_from(EVERY_PRODUCT))
 def test_bits_depend_on_the_sequence_alone(config, lengths, seed, which):
@@ -81,7 +81,7 @@ def test_bits_depend_on_the_sequence_alone(config, lengths, seed, which):
         assert np.array_equal(first, expected[: len(first)], equal_nan=True), f"{threads} threads, alone"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99),
        which=st.sampled_from(EVERY_PRODUCT), data=st.data())
 def test_tokens_that_read_and_are_not_read(config, lengths, seed, which, data):
@@ -105,7 +105,7 @@ def test_tokens_that_read_and_are_not_read(config, lengths, seed, which, data):
         assert np.abs(out - exact).max() <= 30 * np.abs(naive - exact).max() + 1e-4 * np.abs(exact).max()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(most_layers=1), lengths=LENGTHS, seed=st.integers(0, 99),
        which=st.sampled_from([pair for pair in EVERY_PRODUCT if pair[1] != "float32"]))
 def test_precisions_are_as_defined(config, lengths, seed, which):
@@ -137,7 +137,7 @@ def test_every_option_is_drawn():
     """Each field of a config, of its kinds of attention and of its relative positions has several values."""
     drawn: dict[type, list[object]] = {ModelConfig: [], AttentionKind: [], RelativePositions: []}
 
-    @settings(max_examples=200, deadline=None, database=None, derandomize=True,
+    @settings(max_examples=80, deadline=None, database=None, derandomize=True,
               suppress_health_check=list(HealthCheck))
     @given(config=configs())
     def draw(config):

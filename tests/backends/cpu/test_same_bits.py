@@ -47,7 +47,9 @@ def logits(name, precision, config, bits="fastest"):
 @pytest.mark.parametrize("precision", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("model", DECODERS)
 def test_decoders_have_the_same_bits_on_all_instruction_sets(model, precision):
-    names = [name for name in available() if load(name).product(precision).exists and fused(name, precision)]
+    """Every second set, and the others in the next precision, each with the first one."""
+    first, *others = [name for name in available() if load(name).product(precision).exists and fused(name, precision)]
+    names = [first, *others[(list(DECODERS).index(model) + (*FLOATS, *INTEGERS).index(precision)) % 2 :: 2]]
     first, *others = [logits(name, precision, DECODERS[model]) for name in names]
     for name, other in zip(names[1:], others, strict=True):
         assert (first == other).all(), f"{names[0]} and {name}"

@@ -45,6 +45,14 @@ def available() -> list[str]:
     return [name for name in PROVIDERS if why_not(name) is None]
 
 
+def turn(kernels: Kernels, *others: int) -> int:
+    """Return a number that is another one for each kernel table, and for the next of each other number.
+
+    A test that chooses by it runs each of its cases on some tables, and each pair of a table and a case of one kind.
+    """
+    return available().index(kernels.isa) + sum(others)
+
+
 def compiled() -> list[str]:
     """Return the names of those that are compiled ahead of time, which have the products of weights in blocks."""
     return [name for name in available() if name != "numba"]

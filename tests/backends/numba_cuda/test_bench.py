@@ -3,28 +3,15 @@
 import numpy as np
 import pytest
 
-from asv_bench.gpu import checks
+from asv_bench.gpu import cases, checks, ours
+from asv_bench.gpu import check as one_check
 
 from ...tools.emulated_device import EmulatedDevice
 
 
-def small(group, *names):
-    """Return the tiny checks with these names of a group."""
-    found = [check for check in checks.GROUPS[group](True) if check.name in names]
-    assert len(found) == len(names)
-    return found
-
-
 @pytest.mark.parametrize("check", [
-    *small("mma linear", "linear 32x32 gelu"),
-    *small("mma attention", "attention d=256, tiles for 64 tokens"),
-    *small("float32 linear", "linear residual"),
-    *small("rows", "layer_norm", "rms_norm", "embedding", "heads, joint norm", "pooling mean"),
-    *small("model", "model bfloat16"),
-    *small("wgmma linear", "linear 64x64 residual", "linear 64x64 gate"),
-    *small("mma bits", "bits of linear 32x32 residual", "bits of linear 32x32 bias exchanged"),
-    *small("wgmma bits", "bits of linear 64x64 residual exchanged"),
-], ids=lambda check: check.name)
+    pytest.param(check, id=f"{group}: {check.name}") for group, make in checks.GROUPS.items() for check in make(True)
+    if group != "other encoders of the families"])      # which are checked as the first ones are
 def test_the_kernels_hold(check):
     row = check.row(EmulatedDevice((9, 0)))
     assert row["ok"], row
@@ -35,7 +22,7 @@ def test_the_kernels_hold(check):
     ([1.0, 2.0001], {"error": pytest.approx(0.0001 / 5**0.5), "ok": True}),
     ([1.0, np.nan], {"why": "results are not finite", "ok": False})])
 def test_a_row(out, told):
-    check = checks.Check("x", 1e-3, lambda device: (np.array(out), np.array([1.0, 2.0])))
+    check = one_check.Check("x", 1e-3, lambda device: (np.array(out), np.array([1.0, 2.0])))
     assert check.row(EmulatedDevice()) == {"name": "x", "bound": 1e-3} | told
 
 
@@ -43,7 +30,20 @@ def test_an_error_is_told():
     def fails(device):
         raise RuntimeError("launch failed")
 
-    assert checks.Check("x", 1e-3, fails).row(EmulatedDevice())["why"] == "RuntimeError: launch failed"
+    assert one_check.Check("x", 1e-3, fails).row(EmulatedDevice())["why"] == "RuntimeError: launch failed"
+
+
+@pytest.mark.parametrize(("contenders", "case"), [
+    *((ours.rows, cases.Rows(kind, 9, 64)) for kind in ("norm", "embedding", "heads")),
+    (lambda device, case: ours.window(device, True, case), cases.Window(70, 64, tokens=70, width=64, side=5)),
+    (lambda device, case: ours.attention(device, True, case), cases.Attention(9, 64, tokens=9, width=64)),
+    (ours.call, cases.Call(9, 64, tokens=9, width=64, causal=True)),
+    (lambda device, case: ours.linear_maps(device, True, case), cases.Linear(9, 16, 16, "residual")),
+], ids=lambda one: str(one) if isinstance(one, cases.Attention | cases.Rows | cases.Linear) else "")
+def test_what_is_timed_runs(contenders, case, monkeypatch):
+    monkeypatch.setattr(ours, "REPEATS", 1)
+    for name, run in contenders(EmulatedDevice((9, 0)), case).items():
+        assert run(1) > 0, name
 
 
 def test_every_group_has_small_checks():

@@ -7,7 +7,7 @@ from engine.backends.numba_cuda.kernel import Kernel
 from engine.backends.numba_cuda.ptx.copy import address, copy_async, copy_commit, copy_wait, shared_base, store_global
 from engine.backends.numba_cuda.ptx.mma import ldmatrix, ldmatrix_transposed, mma, swizzle
 from engine.backends.numba_cuda.ptx.warp import pack_bf16, round_bf16, shuffle_xor, sync_warp
-from engine.backends.numba_cuda.toolchain import cuda, types
+from engine.backends.numba_cuda.toolchain import cuda, rebuilt, types
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from ...tools.cuda_emulator import EmulationError, launch
@@ -179,8 +179,72 @@ def diverges(out):
 
 
 def test_lanes_that_part_ways_are_a_deadlock():
-    with pytest.raises(EmulationError, match=r"deadlock: 16 threads from 0 at .*bar.warp.sync.*; 16 threads from 16"):
+    with pytest.raises(EmulationError, match=r"deadlock: 16 threads from 0 at .*bar.warp.sync"):
         launch(kernel(diverges, types.float32[::1]), 1, np.zeros(1, np.float32))
+
+
+def hands_over(out, waits):
+    stage = cuda.shared.array(32, types.int32)
+    stage[cuda.threadIdx.x] = cuda.threadIdx.x
+    if waits:
+        sync_warp()
+    out[cuda.threadIdx.x] = stage[31 - cuda.threadIdx.x]
+
+
+def test_a_lane_that_reads_another_ones_number_waits_for_the_warp():
+    handed, out = kernel(hands_over, types.int32[::1], types.boolean), np.zeros(32, np.int32)
+    launch(handed, 1, out, True)
+    assert out.tolist() == [*range(31, -1, -1)]
+    with pytest.raises(EmulationError, match=r"reads what another one wrote .* without sync_warp"):
+        launch(handed, 1, out, False)
+
+
+def branches(x, out):
+    lane = cuda.threadIdx.x
+    kept = types.int32(7)
+    if (lane % 2 == 0 and x[lane] > 3) or lane == 31:
+        kept += x[lane]
+    elif lane < 8:
+        if lane == 1:
+            kept = -1
+        else:
+            kept, x[lane] = kept * 2, 100
+    for i in range(lane, 20 if lane < 4 else 12, 5):
+        if i == 7:
+            continue
+        kept += i
+    while kept > 50:
+        kept -= 50 if lane > 16 else 40
+    if lane == 30:
+        return
+    out[lane] = kept if lane != 5 else min(kept, x[lane])
+
+
+def test_lanes_take_their_own_branches():
+    x, own, out = RNG.integers(0, 9, (3, 32)).astype(np.int32)
+    own[:], expected = x, out.copy()
+
+    class Thread:
+        def __init__(self, lane):
+            self.threadIdx = type("Index", (), {"x": lane})
+
+    for lane in range(32):
+        rebuilt(branches, lambda value, lane=lane: Thread(lane) if value is cuda else value)(own, expected)
+    launch(kernel(branches, types.int32[::1], types.int32[::1]), 1, x, out)
+    assert out.tolist() == expected.tolist()
+    assert x.tolist() == own.tolist()
+
+
+def leaves(out):
+    for i in range(cuda.threadIdx.x):
+        if i > 3:
+            break
+        out[i] = i
+
+
+def test_what_the_emulator_cannot_run_is_named():
+    with pytest.raises(EmulationError, match=r"test_emulate.py:\d+: the emulator does not run a break"):
+        launch(kernel(leaves, types.int32[::1]), 1, np.zeros(32, np.int32))
 
 
 def fails(out):

@@ -7,7 +7,7 @@ proves them: what is multiplied outside of the encoder runs in the emulator.
 import numpy as np
 import pytest
 
-from engine import Engine, InputError
+from engine import Engine, InputError, UnsupportedError
 from engine.backends import numba_cuda
 from engine.backends.reference import ReferenceBackend
 from engine.model.head import HeadConfig, HeadLinear
@@ -153,6 +153,11 @@ def test_a_whole_classifier_on_the_device(precision, tolerance, emulated):
     texts = ["the cat sat", ("the dog", "ran far")]
     found = engine_of(model, backend="cuda", precision=precision).classify(texts, top_k=None)
     near(found, engine_of(model, backend="reference").classify(texts, top_k=None), tolerance)
+
+
+def test_a_head_that_reads_a_decoder(emulated):
+    with pytest.raises(UnsupportedError, match="the backend cuda runs none, for texts or for heads that read"):
+        Engine.load(folder_of("bart_classify"), backend="cuda")
 
 
 def test_a_golden_model_on_the_device(emulated):

@@ -181,7 +181,7 @@ def test_a_wait_tells_a_phase_from_the_next_only():
 
     def body():
         if cuda.threadIdx.x == 0:
-            barrier_init(BARRIER, 2)
+            barrier_init(BARRIER, 64)
         cuda.syncthreads()
         barrier_wait(BARRIER, 1)
         passed.append("before the first")
@@ -191,7 +191,7 @@ def test_a_wait_tells_a_phase_from_the_next_only():
         barrier_wait(BARRIER, 1)
 
     with pytest.raises(cuda_emulator.EmulationError, match="deadlock"):
-        launch(body, threads=2)
+        launch(body, threads=64)
     assert sorted(passed) == ["before the first"] * 2 + ["the first"] * 2
 
 

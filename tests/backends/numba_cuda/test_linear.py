@@ -1,11 +1,12 @@
 """Test linear layers on tensor cores, emulated: against float64, and that all tiles give the same bits."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from engine.backends.numba_cuda.kernels import linear, linear_hopper
+from engine.backends.numba_cuda.kernels import linear, linear_few, linear_hopper
 from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS, interleave
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
@@ -18,6 +19,14 @@ HOPPER = {
     "alternate": linear_hopper.HopperTile(128, 32, 2, alternate=True),
 }
 """Narrow tiles that work like LARGE, ALTERNATE and SMALL."""
+
+
+class Few(NamedTuple):
+    """Stands for a tile of `linear_few`."""
+
+    tokens: int
+    laid_out: bool = False
+
 
 EXACT = {
     "identity": lambda x: x,
@@ -57,6 +66,11 @@ class Problem:
             kernel = linear.linear_kernel(activation, residual, tile, **options)
             grid = -(-M // tile.columns), -(-N // tile.rows)
             cuda_emulator.launch(kernel, grid, self.x, self.w, self.bias, addend, out, late=late)
+        elif isinstance(tile, Few):
+            kernel = linear_few.linear_kernel(activation, residual, tile.tokens, **options)
+            w = linear_hopper.lay_out(self.w) if tile.laid_out else self.w
+            cuda_emulator.launch(kernel, linear_few.linear_grid(N, M, tile.tokens), self.x, w, self.bias, addend, out,
+                                 np.int32(tile.laid_out), late=late)
         else:
             kernel = linear_hopper.linear_kernel(activation, residual, tile, **options)
             maps = tensor_map(self.x, tile.rows), tensor_map(linear_hopper.lay_out(self.w), tile.columns)
@@ -77,6 +91,14 @@ BFLOAT16 = 2**-8 * 1.001
 def test_small_tiles(N, M, K, late):
     problem = Problem(N, M, K)
     assert_close(problem.run(linear.SMALL, late=late), problem.exact("identity", False), BFLOAT16)
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["late", "early"])
+@pytest.mark.parametrize(("tile", "N", "M", "K"), [(Few(16), 9, 24, 680), (Few(16, True), 16, 8, 8),
+                                                   (Few(64, True), 70, 24, 520), (Few(64), 3, 8, 72)], ids=str)
+def test_few_rows(tile, N, M, K, late):
+    problem = Problem(N, M, K)
+    assert_close(problem.run(tile, residual=True, late=late), problem.exact("identity", True), 1e-6)
 
 
 def test_large_tiles_with_a_residual_in_place():
@@ -106,7 +128,7 @@ def test_hopper_with_an_activation_and_a_short_depth(way):
 
 def test_a_token_alone_has_the_bits_it_has_among_others():
     """So it has with every tile, and the products of a warp add as those of a warpgroup do."""
-    tiles = linear.SMALL, linear.LARGE, *HOPPER.values()
+    tiles = linear.SMALL, linear.LARGE, *HOPPER.values(), Few(16), Few(64), Few(64, laid_out=True)
     problem = Problem(70, 40, 136)
     together = [problem.run(tile, residual=True) for tile in tiles]
     problem.x, problem.residual = problem.x[67:68].copy(), problem.residual[67:68].copy()
@@ -124,6 +146,14 @@ def test_lay_out_permutes_whole_sixteens(rows):
     assert sorted(laid[:, 0]) == [0] * (rows % 16) + list(range(1, rows + 1))
 
 
+@pytest.mark.parametrize("rows", [16, 24])
+def test_lay_out_on_the_device(rows):
+    w = Problem(1, rows, 1032).w
+    out = np.full((rows + rows % 16, 1032), 0xFFFF, np.uint16)
+    cuda_emulator.launch(linear_hopper.lay_out_kernel(), linear_hopper.lay_out_grid(*out.shape), w, out)
+    np.testing.assert_array_equal(out, linear_hopper.lay_out(w))
+
+
 def test_gelu_keeps_its_bounds():
     x = np.linspace(-12, 12, 100001, dtype=np.float32)
     (got,) = ACTIVATIONS["gelu"](x)
@@ -133,13 +163,13 @@ def test_gelu_keeps_its_bounds():
     assert np.max(error[near] / np.abs(EXACT["gelu"](x[near].astype(float)))) <= 6e-6
 
 
-@pytest.mark.parametrize("tile", [linear.SMALL, linear.LARGE, *HOPPER.values()], ids=str)
+@pytest.mark.parametrize("tile", [linear.SMALL, linear.LARGE, *HOPPER.values(), Few(16), Few(64)], ids=str)
 def test_a_gate(tile):
     problem = Problem(9, 48, 40)
     assert_close(problem.run(tile, "silu", gate=True), problem.exact("silu", False, gate=True), BFLOAT16)
 
 
-@pytest.mark.parametrize("tile", [linear.SMALL, HOPPER["alternate"]], ids=str)
+@pytest.mark.parametrize("tile", [linear.SMALL, HOPPER["alternate"], Few(16)], ids=str)
 def test_a_result_in_float32(tile):
     problem = Problem(9, 40, 40)
     assert_close(problem.run(tile, wide=True), problem.exact("identity", False), 1e-6)

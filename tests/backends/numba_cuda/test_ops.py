@@ -96,6 +96,72 @@ def rounded_on_host(array):
     return array if array.dtype == bool else from_bfloat16(to_bfloat16(array))
 
 
+@pytest.fixture
+def launched(emulated, monkeypatch):
+    """Return the names of the kernels that the emulated device has launched."""
+    names, launch = [], emulated.launch
+    monkeypatch.setattr(emulated, "launch", lambda kernel, *rest: (names.append(kernel.name), launch(kernel, *rest)))
+    return names
+
+
+TENSOR_ATTENTION = {        # capability, width, queries, keys, options
+    "a prefix": ((8, 0), 32, 3, 5, {"causal": True, "q_offset": 2, "kv_lengths": [5, 3]}),
+    "two tiles": ((8, 0), 64, 70, 66, {"window": (9, 1), "softcap": 2.0}),
+    "two tiles of Hopper": ((9, 0), 64, 130, 131, {"causal": True}),
+    "no key, and a cap": ((9, 0), 128, 3, 5, {"kv_lengths": [0, 4], "softcap": 2.0, "scale": 0.5}),
+}
+
+
+@pytest.mark.parametrize("name", TENSOR_ATTENTION)
+def test_attention_on_tensor_cores(name, emulated, launched):
+    """It reads heads where they lie, with fewer heads of keys, and never what lies behind a sequence's keys."""
+    emulated.capability, width, queries, keys, options = TENSOR_ATTENTION[name]
+    heads = 4 if queries < 64 else 2
+    arrays = [normal(2, n, rows, width) for n, rows in ((heads, queries), (heads // 2, keys), (heads // 2, keys))]
+    bits = list(map(to_bfloat16, arrays))
+    for array in bits[1:]:
+        for b, limit in enumerate(options.get("kv_lengths", [])):
+            array[b, :, limit:] = 0x7FC0        # NaN
+    found = ops.attention(*map(DlpackArray, bits), backend="cuda", **options)
+    way = "wgmma apart" if emulated.capability == (9, 0) else "apart"
+    tile = 128 if queries > 64 and "softcap" not in options else 64
+    assert launched == [f"attention {way} d={width} rows={tile}{' capped' * ('softcap' in options)}"]
+    assert found.dtype == "bfloat16"
+    close(found.numpy(), ops.attention(*map(rounded_on_host, arrays), backend="reference", **options), 1e-2)
+
+
+@pytest.mark.parametrize(("rows", "capability", "kernels"), [
+    (9, (9, 0), ["linear few 16 silu"]), (130, (9, 0), ["linear 128x128 silu"]),
+    (1024, (9, 0), ["lay out", "linear wgmma 128x256 silu"])])
+def test_linear_on_tensor_cores(rows, capability, kernels, emulated, launched):
+    emulated.capability = capability
+    a, w, b = normal(rows, 40), normal(24, 40), normal(24)
+    found = ops.linear(*map(rounded_on_gpu, (a, w, b)), activation="silu", backend="cuda")
+    assert [name for name in launched if name != "widen"] == kernels      # widen: the bias
+    close(found.numpy(), ops.linear(*map(rounded_on_host, (a, w, b)), activation="silu", backend="reference"), 5e-3)
+
+
+def test_operands_at_odd_addresses_are_copied(emulated):
+    a, w, addend = normal(3, 16), normal(8, 16), normal(3, 8)
+    memory = np.zeros(2 * 9 * 16, np.uint16)
+    first = next(i for i in range(8) if (memory.ctypes.data + 2 * i) % 16 == 2)
+    weights = memory[first:first + 128].reshape(8, 16)
+    weights[:] = to_bfloat16(w)
+    found = ops.linear(rounded_on_gpu(a), DlpackArray(weights), residual=rounded_on_gpu(addend), backend="cuda")
+    expected = ops.linear(*map(rounded_on_host, (a, w)), residual=rounded_on_host(addend), backend="reference")
+    close(found.numpy(), expected, 5e-3)
+
+
+@pytest.mark.parametrize("options", [{"q_offset": [0, 1], "causal": True}, {"scale": -1.0},
+                                     {"mask": np.ones((3, 5), bool)}])
+def test_attention_in_bfloat16_off_the_tensor_cores(options, launched):
+    arrays = [normal(2, 2, rows, 32) for rows in (3, 5, 5)]
+    on_device = {name: rounded_on_gpu(x) if name == "mask" else x for name, x in options.items()}
+    found = ops.attention(*map(rounded_on_gpu, arrays), backend="cuda", **on_device)
+    assert "strided attention 1" in launched
+    close(found.numpy(), ops.attention(*map(rounded_on_host, arrays), backend="reference", **options), 1e-2)
+
+
 def test_what_a_query_sees(emulated):
     """NaN in a hidden value stays hidden; a query that sees no key gets zeros; a score of -inf hides."""
     values = v.copy()
@@ -198,6 +264,11 @@ REFUSED = {
     "a mask of its own": (lambda: ops.gelu(InterfaceArray(q, mask=1), backend="cuda"), "x must be a plain array"),
     "another rank": (lambda: ops.attention(on_gpu(x), on_gpu(k), on_gpu(v), backend="cuda"),
                      r"q must have the shape \[B,H,T,d\].*not \[17, 20\]"),
+    "a bias of another width": (lambda: ops.attention(*map(on_gpu, (q, k, v)), bias=on_gpu(normal(H, T, S + 1)),
+                                                      backend="cuda"),
+                                r"bias must broadcast to \[B,H,T,S\], here \[2, 4, 3, 5\], and \[4, 3, 6\] does not"),
+    "a bias of another size": (lambda: ops.linear(*map(on_gpu, (x, weight, bias[1:])), backend="cuda"),
+                               r"bias must have the shape \[N\].*not \[4\]"),
     "T5's table": (lambda: ops.relative_position_bias(on_gpu(x), 3), "table must be a NumPy array, and it lies on"),
 }
 

@@ -67,9 +67,12 @@ class RoundedOps(ReferenceOps):
         return super().attention(replace(call, q=bfloat16(call.q), k=bfloat16(call.k), v=bfloat16(call.v)))
 
 
-@pytest.mark.parametrize(("capability", "d"), [((8, 0), 32), ((9, 0), 32), ((9, 0), 64)], ids=str)
+@pytest.mark.parametrize(("capability", "d"), [((8, 0), 32), ((9, 0), 32), ((9, 0), 64), ((8, 0), 1), ((9, 0), 256)],
+                         ids=str)
 def test_bfloat16(capability, d):
-    """Cases: mma.sync for everything; wgmma for linear maps; wgmma for attention too, if the head width allows it."""
+    """Cases: mma.sync for everything; wgmma for linear maps; wgmma for attention too, if the head width allows it; the
+    narrowest and the widest heads.
+    """
     config = replace(SMALL, head_width=d)
     batch = make_batch(config, [3, 0, 9])
     out = make_plan(config, "bfloat16", capability=capability).forward(batch)
@@ -82,6 +85,7 @@ KINDS = {
     "all keys": {},
     "causal": {"attention_kinds": (AttentionKind(causal=True, rotary_theta=100.0),)},
     "window": {"attention_kinds": (AttentionKind(window=2),)},
+    "window of 0": {"attention_kinds": (AttentionKind(window=0),)},
     "ALiBi": {"attention_bias": "alibi"},
     "relative": {"relative": RelativePositions(terms=("c2p", "p2c"), limit=6)},
 }

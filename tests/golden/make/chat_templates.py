@@ -20,7 +20,8 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from engine.base.errors import EngineError
-from engine.chat.template import CONTROL_TOKENS, Prompts, TemplateOptions
+from engine.chat.template import Prompts
+from engine.chat.template_options import CONTROL_TOKENS, TemplateOptions
 from engine.generation.lengths import Bound
 from engine.model.chat_config import ChatConfig
 from engine.model.text_config import TextConfig

@@ -14,7 +14,7 @@ cdef class Chooser:
 
     def __cinit__(self, int threads, Py_ssize_t width, wanted, chosen):
         # Read what lines want, and note where it goes; `give_lists` does the rest.
-        cdef Py_ssize_t parts = parts_of(width), i
+        cdef Py_ssize_t i
         cdef float[::1] log_sum_exp, given
         cdef const double[::1] numbers = wanted.numbers
         cdef float[:, :, ::1] sums
@@ -26,7 +26,8 @@ cdef class Chooser:
         self.choice.likely_words = words_in(chosen[4:7], wanted.likely_at[self.count])
         self.choice.drawn = words_in(chosen[8:], wanted.drawn_at[self.count])
         self.choice.numbers = &numbers[0] if numbers.shape[0] else NULL
-        sums = self.kept(np.empty((2, self.count, parts), np.float32))
+        self.choice.stride = stride_of(width)
+        sums = self.kept(np.empty((2, self.count, self.choice.stride), np.float32))
         self.choice.maximum, self.choice.sum, self.choice.log_sum_exp = &sums[0, 0, 0], &sums[1, 0, 0], &log_sum_exp[0]
         self.choice.rows = <RowChoice*>self.zeros(threads * self.count * sizeof(RowChoice))
         if wanted.likely_at[self.count]:
@@ -78,7 +79,7 @@ cdef class Chooser:
         cdef const int[::1] top_k = draws[1]
         cdef const double[::1] top_p = draws[2]
         cdef const float[::1] log_min_p = draws[3]
-        cdef float[:, :, ::1] sums = self.kept(np.empty((2, self.count, parts_of(width)), np.float32))
+        cdef float[:, :, ::1] sums = self.kept(np.empty((2, self.count, self.choice.stride), np.float32))
         cdef float[::1] bars = self.kept(np.full(self.count, -np.inf, np.float32))
         cdef Py_ssize_t i
         cdef RowChoice* c
@@ -142,7 +143,7 @@ cdef class Chooser:
                 c[0] = self.choice.rows[i]
                 own = 1 if c.seen != NULL or c.additions or c.allowed != NULL else 0
                 if not own and c.scale == <float>M_LOG2E:       # these sums are those of log_sum_exp
-                    c.maximum, c.sum = self.choice.maximum + i * parts_of(width), self.choice.sum + i * parts_of(width)
+                    c.maximum, c.sum = self.choice.maximum + i * self.choice.stride, self.choice.sum + i * self.choice.stride
                 c.values, c.own, c.ids = &floats[0, at], &floats[own, at], &ids[at]
                 at += places_of(c.k)
                 c.collected_values, c.collected_own, c.collected_ids = &floats[0, at], &floats[own, at], &ids[at]

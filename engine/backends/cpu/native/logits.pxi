@@ -17,6 +17,12 @@ cdef inline Py_ssize_t parts_of(Py_ssize_t V) noexcept nogil:
     return (V + PART - 1) // PART
 
 
+cdef inline Py_ssize_t stride_of(Py_ssize_t V) noexcept nogil:
+    # Return the floats from the sums of one row to those of the next: an odd number of lines, because a part of all
+    # rows is written at once, and lines that are a power of two apart would take each other's places in the cache.
+    return ((parts_of(V) + 15) // 16 | 1) * 16
+
+
 cdef inline Py_ssize_t columns_of(const Instruction* op, Py_ssize_t part) noexcept nogil:
     # Return the columns of a part; only op.width of the N columns are tokens.
     return min(op.width - part * PART, <Py_ssize_t>PART)
@@ -56,7 +62,7 @@ cdef void compute_part(const Job* job, const Instruction* op, const Operands* a,
     # Compute one part of the columns for all picked rows: write the logits of those that are written, and choose from
     # those of the others, the first of which is the first of `choices`.
     cdef const Machine* m = job.machine
-    cdef Py_ssize_t N = op.linear.N, parts = parts_of(op.width), columns = columns_of(op, part), row = 0, rows, written
+    cdef Py_ssize_t N = op.linear.N, stride = job.choice.stride, columns = columns_of(op, part), row = 0, rows, written
     cdef Py_ssize_t chosen
     cdef Output out
     memset(&out, 0, sizeof(out))
@@ -74,7 +80,7 @@ cdef void compute_part(const Job* job, const Instruction* op, const Operands* a,
             if job.choice.likely != NULL:
                 choose_likely(job, scratch + written * PART, rows - written, chosen, rank, part, columns)
             m.kernels.choose(choices + chosen, scratch + written * PART, PART, rows - written, part * PART, columns,
-                             job.choice.maximum + chosen * parts + part, job.choice.sum + chosen * parts + part, parts)
+                             job.choice.maximum + chosen * stride + part, job.choice.sum + chosen * stride + part, stride)
         row += rows
 
 
@@ -273,7 +279,7 @@ cdef void logits(Job* job, const Instruction* op, const Place* at, Private* priv
     meet(team)
     if first == last or is_set(&job.stop):
         return
-    m.kernels.log_sum_exp(c.maximum + first * parts, c.sum + first * parts, parts, last - first, parts,
+    m.kernels.log_sum_exp(c.maximum + first * c.stride, c.sum + first * c.stride, c.stride, last - first, parts,
                           c.log_sum_exp + first)
     for row in range(first, last):
         if stopped(job, private):

@@ -170,6 +170,7 @@ cdef struct Choice:
     Line* lines                 # [rows]
     float* maximum              # [rows][parts], of each part of the columns; the same for sum
     float* sum
+    Py_ssize_t stride           # floats from the sums of a row to those of the next one
     float* log_sum_exp          # [rows]
     const double* numbers
     WordList best               # the caller's

@@ -17,7 +17,6 @@ Integers8: TypeAlias = Any
 Shorts: TypeAlias = Any
 Bits: TypeAlias = Any
 Words: TypeAlias = Any
-Sizes: TypeAlias = Any
 Cells: TypeAlias = Any
 Code: TypeAlias = Any
 Vector: TypeAlias = Any
@@ -41,7 +40,6 @@ NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
     "Integers8": Pointer(types.int8), "Shorts": Pointer(types.int16), "Bits": Pointer(types.uint16),
     "Words": Pointer(types.uint32),
-    "Sizes": Pointer(types.intp),
     "Cells": Pointer(Pointer(types.uint8)),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
     "None": types.void,

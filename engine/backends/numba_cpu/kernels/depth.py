@@ -52,7 +52,7 @@ WIDENED = Arithmetic(a=F32, w=ir.IntType(16), vector=VL * 2, zero=FLOATS.zero, r
 """Weights in bfloat16 and operands in float32."""
 
 
-def _moved(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
+def _advance(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
     return b.gep(pointer, [by], source_etype=element)
 
 
@@ -62,12 +62,12 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
 
     rows: offsets in a of the first four rows. Later ones are addressed from the fourth, which saves registers.
     """
-    columns = [kind.column(b, _moved(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
-    a = _moved(b, a, SIZE(half), kind.a)
-    fourth = _moved(b, a, rows[3], kind.a)
+    columns = [kind.column(b, _advance(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
+    a = _advance(b, a, SIZE(half), kind.a)
+    fourth = _advance(b, a, rows[3], kind.a)
     results = []
     for i, row in enumerate(sums):
-        x = kind.row(b, _moved(b, a if i < 3 else fourth, rows[i % 3], kind.a))
+        x = kind.row(b, _advance(b, a if i < 3 else fourth, rows[i % 3], kind.a))
         results.append([kind.add(b, x, column, total) for total, column in zip(row, columns, strict=True)])
     return results
 
@@ -77,7 +77,7 @@ def fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
     fetch(b, pointer, locality=2)
 
     def another(values: list[ir.Value]) -> list[ir.Value]:
-        following = _moved(b, values[0], SIZE(4 * LINE), BYTE)
+        following = _advance(b, values[0], SIZE(4 * LINE), BYTE)
         fetch(b, following, locality=2)
         return [following]
 
@@ -102,13 +102,13 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
             sums = _by_rows(totals, nv)
             if size is not None:
                 fetch_lines(b, ahead, size)
-                ahead = _moved(b, ahead, size, BYTE)
+                ahead = _advance(b, ahead, size, BYTE)
             for _ in range(steps):
                 for half in range(kind.pair_steps):
                     sums = _add_products(b, kind, half, a, rows, w, sums)
                     if kind.pair_steps > 1:
                         load_again(b)       # without this, LLVM keeps weights for the second half and spills them
-                a, w = _moved(b, a, a_step, kind.a), _moved(b, w, w_step, kind.w)
+                a, w = _advance(b, a, a_step, kind.a), _advance(b, w, w_step, kind.w)
             return [a, w, ahead, *(total for row in sums for total in row)]
 
         return repeat(b, times, values, body)
@@ -133,9 +133,9 @@ def multiply_widened(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.V
 
     def add_last_step() -> Sums:
         k = b.sub(depth, SIZE(1))
-        w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), WIDENED.w)
+        w_last = _advance(b, w, b.mul(k, SIZE(width // 2)), WIDENED.w)
         rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
-        return _add_products(b, WIDENED, 0, _moved(b, a, k, WIDENED.a), rows, w_last, sums)
+        return _add_products(b, WIDENED, 0, _advance(b, a, k, WIDENED.a), rows, w_last, sums)
 
     pairs = b.lshr(depth, SIZE(1))
     sums = multiply(b, mr, nv, pairs, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, WIDENED)

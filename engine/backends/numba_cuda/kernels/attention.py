@@ -62,6 +62,11 @@ def tiles(cu_seqlens: np.ndarray, rows: int, keys: np.ndarray | None = None) -> 
 # - qkv: u16 [N, (H+2G)d], bfloat16: queries, keys, values; query head h reads key head h // (H/G)
 # - out: u16 [N, H d], bfloat16
 # - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
+# or, of a kernel for arrays that lie apart:
+# - q, k, v: u16 [B H T, d], [B G S, d] and [B G S, d]; out: u16 [B H T, d]
+# - sizes: i32 [4], H, G, T and S
+# - limits: i32 [B, 1], the number of keys of each sequence
+# and then of both:
 # - scale: f32 > 0
 # - left, right: i32, how many keys a query sees before and after its own; at most UNBOUNDED
 # - rate, cap: f32, CAP_RATE / cap and the cap, c over the scale of c tanh(score / c)
@@ -78,16 +83,92 @@ def tiles(cu_seqlens: np.ndarray, rows: int, keys: np.ndarray | None = None) -> 
 # block are left out.
 
 
-def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: bool = False, relative: bool = False
-                     ) -> Kernel:
+def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: bool = False, relative: bool = False,
+                     apart: bool = False) -> Kernel:
     """Make the kernel for heads of width d, with `rows` (64 or 128) queries per block; grid (len(tiles), H).
 
-    capped, biased, relative: what changes the scores (`ptx/scores.py`). Its arguments are described above.
+    capped, biased, relative: what changes the scores (`ptx/scores.py`). apart: whether queries, keys and values lie
+    apart, each head by itself; the grid is then B H ceil(T / rows), and the scores are capped at most. The arguments
+    are described above.
     """
     if d not in WIDTHS or rows not in (64, 128) or (rows == 128 and d > WIDEST_OF_128_ROWS):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
-    # Tiles of 16 queries of a warp; bytes of a row; keys of a step: 64, or 32 so that d = 256 fits 96 KB.
-    m_tiles, pitch, keys = rows // 64, 2 * d, 64 if d <= 128 else 32
+    pitch, keys = 2 * d, _step_keys(d)
+    attend, item = _attend(d, rows, capped, biased, relative), separate_item(rows)
+
+    def packed(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, scale: Any, left: Any, right: Any, rate: Any, cap: Any,
+               line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
+        heads, head = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.y)
+        key_heads = types.int32((qkv.shape[1] // d - heads) // 2)
+        begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]   # first token, first query
+        length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)     # number of queries
+        stride = qkv.shape[1] * 2       # bytes of a token
+        source = address(qkv) + types.int64(begin) * stride
+        attend(source + head * pitch, source + (heads + head // (heads // key_heads)) * pitch, key_heads * pitch,
+               stride, address(out) + (types.int64(begin) * heads + head) * pitch, heads * pitch, begin, top, length,
+               tiles[cuda.blockIdx.x, 2], head, heads, scale, left, right, rate, cap, line, slopes, terms, numbers)
+
+    def separate(q: Any, k: Any, v: Any, out: Any, sizes: Any, limits: Any, scale: Any, left: Any, right: Any,
+                 rate: Any, cap: Any, line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
+        begin, key_begin, top, T, limit = item(types.int32(cuda.blockIdx.x), sizes, limits)
+        away = types.int64(begin) * pitch
+        attend(address(q) + away, address(k) + types.int64(key_begin) * pitch, address(v) - address(k), pitch,
+               address(out) + away, pitch, begin, top, T, limit, 0, 1, scale, left, right, rate, cap, line, slopes,
+               terms, numbers)
+
+    matrix = u16[:, ::1]
+    return Kernel(f"attention{' apart' * apart} d={d} rows={rows}{' capped' * capped}{' biased' * biased}"
+                  f"{' relative' * relative}", separate if apart else packed, threads=THREADS,
+                  signature=(*[matrix] * (4 if apart else 2), i32[::1], i32[:, ::1], f32, i32, i32, f32, f32,
+                             f32[:, ::1], f32[::1], matrix, i32[::1]),
+                  shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
+                  blocks_per_sm=3 if rows == 64 and d <= 64 and not relative else 2,
+                  instructions={"HMMA": rows // 64 * keys * d // 64})
+
+
+GROUP = 8
+"""Number of heads that lie apart whose tiles are computed together: their keys and values stay in the L2 cache."""
+
+
+def separate_item(rows: int) -> Any:
+    """Make a device function (number, sizes, limits) -> (begin, key_begin, top, length, keys) of arrays that lie apart.
+
+    They are those of a tile of one head of a sequence: begin, key_begin: the rows of the head's first query and first
+    key; length, keys: their numbers; top: the tile's first query. Tiles are numbered by groups of heads, and in a group
+    from the last tile of each head to the first: where queries see no later keys, the last tiles take longest.
+    """
+
+    @device_function
+    def item(number: Any, sizes: Any, limits: Any) -> Any:
+        H, G, T, S = sizes[0], sizes[1], sizes[2], sizes[3]
+        tiles = types.int32((T + rows - 1) // rows)
+        first = types.int32(number // (GROUP * tiles) * GROUP)      # head of the group, counted over all sequences
+        size = types.int32(min(GROUP, limits.shape[0] * H - first))
+        within = types.int32(number - first * tiles)
+        head = types.int32(first + within % size)
+        sequence = types.int32(head // H)
+        key_head = types.int32(sequence * G + head % H // (H // G))
+        return (types.int32(head * T), types.int32(key_head * S), types.int32((tiles - 1 - within // size) * rows), T,
+                limits[sequence, 0])
+
+    return item
+
+
+def _step_keys(d: int) -> int:
+    """Return the number of keys of a step: 64, or 32 so that the buffers of d = 256 fit 96 KB."""
+    return 64 if d <= 128 else 32
+
+
+def _attend(d: int, rows: int, capped: bool, biased: bool, relative: bool) -> Any:
+    """Make a device function that computes a tile of `rows` queries of one head, from the address of each array.
+
+    q_source, k_source: the first query and the first key of the sequence, of this head; v_away: from a key to its
+    value; stride, out_pitch: bytes of a token in these arrays and in the result, in which `target` is the place of the
+    first query; begin: number of the sequence's first token, which finds its terms; length, limit: numbers of queries
+    and of keys
+    """
+    # Tiles of 16 queries of a warp; bytes of a row; keys of a step.
+    m_tiles, pitch, keys = rows // 64, 2 * d, _step_keys(d)
     scores_shape, weights_shape = (m_tiles, keys // 8, 4), (m_tiles, keys // 16, 4)
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
     (lanes, step, fetch), places = _fetch(d), _places(rows, keys, pitch)
@@ -99,14 +180,11 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
     add_values = warp_product(rows=16 * m_tiles, columns=d, depth=keys, pitch=pitch, transposed=True)
     clear, store = _clear(m_tiles, d), _store(m_tiles, d)
 
-    def body(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, scale: Any, left: Any, right: Any, rate: Any, cap: Any,
-             line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
+    @device_function
+    def attend(q_source: Any, k_source: Any, v_away: Any, stride: Any, target: Any, out_pitch: Any, begin: Any,
+               top: Any, length: Any, limit: Any, head: Any, heads: Any, scale: Any, left: Any, right: Any, rate: Any,
+               cap: Any, line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
-        heads, head = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.y)
-        key_heads = types.int32((qkv.shape[1] // d - heads) // 2)
-        begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]   # first token, first query
-        length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)     # number of queries
-        limit = tiles[cuda.blockIdx.x, 2]       # number of keys
         key = types.int32(max(0, top - left) // keys * keys)        # the first key of the present step
         stop = types.int32(min(limit, top + rows + right))          # no query of this block sees it
 
@@ -116,14 +194,13 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
         q_copy = types.uint32(shared + row * pitch + (piece ^ swizzle(row, pitch)) * 16)
         k_copy = types.uint32(q_copy + rows * pitch)
         v_copy = types.uint32(k_copy + 2 * keys * pitch)
-        stride = qkv.shape[1] * 2       # bytes of a token
-        q_source = address(qkv) + (types.int64(begin) + row) * stride + types.int64(piece * 16)
-        k_source = q_source + key * stride + (heads + head // (heads // key_heads)) * pitch
+        own = types.int64(row) * stride + types.int64(piece * 16)
+        k_source += own + types.int64(key) * stride
         room, jump = types.int32(limit - key - row), step * stride      # room: rows from this thread's to the end
-        fetch(q_copy, q_source + top * stride + head * pitch, jump, rows, types.int32(length - top - row))
+        fetch(q_copy, q_source + own + types.int64(top) * stride, jump, rows, types.int32(length - top - row))
         fetch(k_copy, k_source, jump, keys, room)
         copy_commit()
-        fetch(v_copy, k_source + key_heads * pitch, jump, keys, room)
+        fetch(v_copy, k_source + v_away, jump, keys, room)
         copy_commit()
         all_but_the_latest_landed()
         cuda.syncthreads()
@@ -160,24 +237,17 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
             all_but_the_latest_landed()
             cuda.syncthreads()
             if next_key < stop:
-                fetch(types.uint32(v_copy + next_buffer), k_source + key_heads * pitch, jump, keys, room)
+                fetch(types.uint32(v_copy + next_buffer), k_source + v_away, jump, keys, room)
             copy_commit()
             add_values(sums, weights, low_chunk, types.uint32(v_row + buffer), low_chunk)
             all_but_the_latest_landed()
             cuda.syncthreads()
             key, buffer = next_key, next_buffer
 
-        target = address(out) + (types.int64(begin + query) * heads + head) * pitch + types.int64(lane % 4 * 4)
-        store(target, heads * pitch, sums, totals, length - query)
+        store(target + types.int64(query) * out_pitch + types.int64(lane % 4 * 4), out_pitch, sums, totals,
+              length - query)
 
-    matrix = u16[:, ::1]
-    return Kernel(f"attention d={d} rows={rows}{' capped' * capped}{' biased' * biased}{' relative' * relative}", body,
-                  threads=THREADS,
-                  signature=(matrix, matrix, i32[::1], i32[:, ::1], f32, i32, i32, f32, f32, f32[:, ::1], f32[::1],
-                             matrix, i32[::1]),
-                  shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
-                  blocks_per_sm=3 if rows == 64 and d <= 64 and not relative else 2,
-                  instructions={"HMMA": m_tiles * keys * d // 64})
+    return attend
 
 
 def _change(m_tiles: int, keys: int, capped: bool, biased: bool, relative: bool) -> Any:
@@ -197,8 +267,9 @@ def _change(m_tiles: int, keys: int, capped: bool, biased: bool, relative: bool)
                        types.int32(length - query), types.int32(limit - key))
         if capped or biased:
             radius = types.int32(line.shape[1] // 2)
+            # Without biases there are no slopes, and the last argument is not used.
             cap_scores(scores, types.int32(query - key), rate, cap,
-                       address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head])
+                       address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head] if biased else rate)
 
     return change
 
@@ -300,8 +371,11 @@ def _store(m_tiles: int, d: int) -> Any:
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield the kernels of every head width and tile, and with 64 rows those of changed scores."""
+    """Yield the kernels of every head width and tile, packed and apart, and with 64 rows those of changed scores."""
     yield from (attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128)
                 if rows == 64 or d <= WIDEST_OF_128_ROWS)
     changes = "capped", "biased", "relative"
     yield from (attention_kernel(d, 64, **{change: True}) for d in WIDTHS for change in changes)
+    yield from (attention_kernel(d, rows, apart=True) for d in WIDTHS for rows in (64, 128)
+                if rows == 64 or d <= WIDEST_OF_128_ROWS)
+    yield from (attention_kernel(d, 64, apart=True, capped=True) for d in WIDTHS)

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..kernel import Kernel
 from ..ptx.copy import address, shared_base
-from ..ptx.emulated import current
+from ..ptx.emulated import store_rows
 from ..ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
@@ -50,7 +50,7 @@ from ..ptx.scores import cap_and_bias
 from ..ptx.softmax import LOG2_E, pack, weigh
 from ..ptx.warp import ADD, MAXIMUM, MULTIPLY, PACK, RECIPROCAL, SELECT, SHUFFLE_BITS, SHUFFLE_XOR
 from ..toolchain import cuda, device_function, types
-from .attention import band
+from .attention import band, separate_item
 
 WIDTHS = (64, 128)
 """The supported head widths: rows of whole 128-byte lines."""
@@ -74,86 +74,138 @@ CHUNK = 8
 # releases slots for all.
 
 
-def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: bool = False) -> Kernel:
+def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: bool = False, apart: bool = False
+                     ) -> Kernel:
     """Make the kernel for heads of width d, with `rows` (64 or 128) queries per item.
 
-    capped, biased: what changes the scores (`ptx/scores.py`).
+    capped, biased: what changes the scores (`ptx/scores.py`). apart: whether queries, keys and values lie apart, each
+    head by itself.
 
-    The grid has at most len(tiles) H blocks, of which a multiprocessor runs one at a time.
+    The grid has at most as many blocks as there are items, of which a multiprocessor runs one at a time. There are
+    len(tiles) H items, or B H ceil(T / rows) of arrays that lie apart.
 
     - qkv_map: tensor map of qkv, bfloat16 [N, (H+2G)d], boxes of KEYS rows: queries, keys, values
     - out: u16 [N, H d], bfloat16
     - cu_seqlens, tiles: i32 [B+1], and the result of `attention.tiles` for it and `rows`; nothing is written for a tile
         of an empty sequence
     - key_heads: i32, G; query head h reads key head h // (H/G)
+
+    or, of arrays that lie apart:
+
+    - q_map, k_map, v_map: tensor maps of [B H T, d], [B G S, d] and [B G S, d]; out: u16 [B H T, d]
+    - sizes: i32 [4], H, G, T and S
+    - limits: i32 [B, 1], the number of keys of each sequence
+    - key_heads: i32, 1
+
+    and then of both:
+
     - scale: f32 > 0
     - left, right, rate, cap, line, slopes: as in `attention.attention_kernel`
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
-    panels, consumers, slots = d // 64, rows // 64, 3 * STAGES[d]
-    shared = slots * panels * PANEL
+    consumers, attend = rows // 64, _attend(d, rows, capped, biased, apart)
+
+    def packed(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any, left: Any, right: Any,
+               rate: Any, cap: Any, line: Any, slopes: Any) -> None:
+        items = types.int32(tiles.shape[0] * (out.shape[1] // d))
+        attend(qkv_map, qkv_map, qkv_map, out, cu_seqlens, tiles, key_heads, items, scale, left, right, rate, cap, line,
+               slopes)
+
+    def separate(q_map: Any, k_map: Any, v_map: Any, out: Any, sizes: Any, limits: Any, key_heads: Any, scale: Any,
+                 left: Any, right: Any, rate: Any, cap: Any, line: Any, slopes: Any) -> None:
+        items = types.int32(limits.shape[0] * sizes[0] * ((sizes[2] + rows - 1) // rows))
+        attend(q_map, k_map, v_map, out, sizes, limits, key_heads, items, scale, left, right, rate, cap, line, slopes)
+
+    return Kernel(f"attention wgmma{' apart' * apart} d={d} rows={rows}{' capped' * capped}{' biased' * biased}",
+                  separate if apart else packed, threads=128 * (1 + consumers),
+                  signature=(*[types.uint8[::1]] * (3 if apart else 1), u16[:, ::1], i32[::1], i32[:, ::1], i32, f32,
+                             i32, i32, f32, f32, f32[:, ::1], f32[::1]),
+                  shared=_slots(d) * (d // 64 * PANEL + 16), arch=(9, 0, "a"),
+                  registers=168 if consumers > 1 else 255,
+                  instructions={"HGMMA": 2 * (d // 16 + KEYS // 16)})       # in the loop, and outside for one step
+
+
+def _slots(d: int) -> int:
+    """Return the number of slots of all rings."""
+    return 3 * STAGES[d]
+
+
+def _attend(d: int, rows: int, capped: bool, biased: bool, apart: bool) -> Any:
+    """Make a device function that gives the warpgroups of a block their parts: a producer, and consumers."""
+    slots, consumers = _slots(d), rows // 64
     make_barriers = ring_barriers(slots=slots, consumers=consumers, others=0)
-    item, span, produce, store = _item(), _span(rows), _producer(d, rows), _store(d)
-    consume = _consumer(d, capped, biased)
+    produce, consume_items = _producer(d, rows, apart), _item_loop(d, rows, capped, biased, apart)
     # Registers of a thread: 40 + 2 * 232 for three warpgroups are the 3 * 168 that the launch gives them.
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
-    sums_shape = (1, d // 8, 4)     # of a lane: two rows of its warp's 16, two columns of each 8 (ptx/softmax.py)
 
-    def body(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any, left: Any, right: Any,
-             rate: Any, cap: Any, line: Any, slopes: Any) -> None:
-        thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
-        heads = types.int32(out.shape[1] // d)
-        items = types.int32(tiles.shape[0] * heads)
-        bars = types.uint32(shared_base() + shared)
+    @device_function
+    def attend(q_map: Any, k_map: Any, v_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, items: Any,
+               scale: Any, left: Any, right: Any, rate: Any, cap: Any, line: Any, slopes: Any) -> None:
+        thread = types.uint32(cuda.threadIdx.x)
+        heads, number = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.x)
+        bars = types.uint32(shared_base() + slots * (d // 64 * PANEL))
         make_barriers(thread, bars)
-        number = types.int32(cuda.blockIdx.x)
         if thread < 128:
             if consumers > 1:       # one consumer has registers enough
                 shrink()
             if thread == 0:
-                fence_tensor_map(address(qkv_map))
-                produce(qkv_map, cu_seqlens, tiles, number, items, heads, key_heads, left, right, bars)
+                fence_tensor_map(address(q_map))
+                if apart:
+                    fence_tensor_map(address(k_map))
+                    fence_tensor_map(address(v_map))
+                produce(q_map, k_map, v_map, cu_seqlens, tiles, number, items, heads, key_heads, left, right, bars)
         else:
             if consumers > 1:
                 grow()
-            own_row = types.uint32((thread // 128 - 1) * 64)
-            own_query = types.int32(own_row + thread % 128 // 32 * 16 + lane // 4)
-            sums = cuda.local.array(sums_shape, types.float32)
-            totals = cuda.local.array((1, 2), types.float32)
-            turn, made = types.uint32(0), types.uint32(0)
-            begin, top, length, keys, head = item(number, items, cu_seqlens, tiles, heads)
-            while number < items:
-                number = types.int32(number + cuda.gridDim.x)
-                then_begin, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles, heads)
-                if length > 0:
-                    first, steps = span(top, keys, left, right)
-                    consume(sums, totals, own_row, first, steps, keys, types.int32(top + own_query), left, right, rate,
-                            cap, line, slopes, head, scale * types.float32(LOG2_E), turn, made, bars, thread, lane)
-                    query, pitch = types.int32(top + own_query), types.int64(heads * d * 2)
-                    target = address(out) + (types.int64(begin + query) * heads + head) * (2 * d) + lane % 4 * 16
-                    store(sums, totals, target, target + 8 * pitch, length - query, lane % 2, lane % 4 // 2)
-                    turn = types.uint32(turn + steps)
-                    made = types.uint32(made + 1)
-                begin, top, length, keys, head = then_begin, then_top, then_length, then_keys, then_head
+            consume_items(out, cu_seqlens, tiles, number, items, heads, scale, left, right, rate, cap, line, slopes,
+                          bars, thread)
 
-    return Kernel(f"attention wgmma d={d} rows={rows}{' capped' * capped}{' biased' * biased}", body,
-                  threads=128 * (1 + consumers),
-                  signature=(types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32, i32, i32, f32, f32,
-                             f32[:, ::1], f32[::1]),
-                  shared=shared + 16 * slots, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
-                  instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})    # in the loop, and outside for one step
+    return attend
 
 
-def _item() -> Any:
-    """Make a device function (number, items, cu_seqlens, tiles, heads) -> the item's (begin, top, length, keys, head).
+def _item_loop(d: int, rows: int, capped: bool, biased: bool, apart: bool) -> Any:
+    """Make a device function for a consumer that computes and stores its queries of a block's items."""
+    item, span, store = _item(apart, rows), _span(rows), _store(d)
+    consume = _consumer(d, capped, biased)
+    sums_shape = (1, d // 8, 4)     # of a lane: two rows of its warp's 16, two columns of each 8 (ptx/softmax.py)
 
-    begin, length, keys: the first token, the number of tokens and the number of keys of the sequence; top: the item's
-    first query in it. Blocks
-    that run at the same time have items of few tiles and of neighbouring heads. The number of an item beyond the last
-    is that of the last, because the producer and the consumers look up an item before they work on the one before it:
-    what they read takes long.
+    @device_function
+    def consume_items(out: Any, cu_seqlens: Any, tiles: Any, number: Any, items: Any, heads: Any, scale: Any, left: Any,
+                      right: Any, rate: Any, cap: Any, line: Any, slopes: Any, bars: Any, thread: Any) -> None:
+        lane, own_row = types.uint32(thread % 32), types.uint32((thread // 128 - 1) * 64)
+        own_query = types.int32(own_row + thread % 128 // 32 * 16 + lane // 4)
+        sums = cuda.local.array(sums_shape, types.float32)
+        totals = cuda.local.array((1, 2), types.float32)
+        turn, made = types.uint32(0), types.uint32(0)
+        begin, _, top, length, keys, head = item(number, items, cu_seqlens, tiles, heads)
+        while number < items:
+            number = types.int32(number + cuda.gridDim.x)
+            then_begin, _, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles, heads)
+            if length > 0:
+                first, steps = span(top, keys, left, right)
+                consume(sums, totals, own_row, first, steps, keys, types.int32(top + own_query), left, right, rate, cap,
+                        line, slopes, head, scale * types.float32(LOG2_E), turn, made, bars, thread, lane)
+                query, pitch = types.int32(top + own_query), types.int64(heads * d * 2)
+                target = address(out) + (types.int64(begin + query) * heads + head) * (2 * d) + lane % 4 * 16
+                store(sums, totals, target, target + 8 * pitch, length - query, lane % 2, lane % 4 // 2)
+                turn = types.uint32(turn + steps)
+                made = types.uint32(made + 1)
+            begin, top, length, keys, head = then_begin, then_top, then_length, then_keys, then_head
+
+    return consume_items
+
+
+def _item(apart: bool, rows: int) -> Any:
+    """Make a device function (number, items, cu_seqlens, tiles, heads) -> (begin, key_begin, top, length, keys, head).
+
+    They are an item's: begin, key_begin: the rows of the first query and the first key of the sequence; length, keys:
+    their numbers; top: the item's first query in the sequence. Blocks that run at the same time have items of few tiles
+    and of neighbouring heads. The number of an item beyond the last is that of the last, because the producer and the
+    consumers look up an item before they work on the one before it: what they read takes long. Of arrays that lie
+    apart, cu_seqlens and tiles are the sizes and the limits, and a head of a sequence is a sequence of one head.
     """
+    separate = separate_item(rows)
 
     @device_function
     def item(number: Any, items: Any, cu_seqlens: Any, tiles: Any, heads: Any) -> Any:
@@ -166,9 +218,14 @@ def _item() -> Any:
         sequence = tiles[entry, 0]
         begin = cu_seqlens[sequence]
         length = types.int32(cu_seqlens[sequence + 1] - begin)
-        return begin, tiles[entry, 1], length, tiles[entry, 2], types.int32(within // size)
+        return begin, begin, tiles[entry, 1], length, tiles[entry, 2], types.int32(within // size)
 
-    return item
+    @device_function
+    def item_apart(number: Any, items: Any, sizes: Any, limits: Any, heads: Any) -> Any:
+        begin, key_begin, top, length, keys = separate(types.int32(min(number, items - 1)), sizes, limits)
+        return begin, key_begin, top, length, keys, types.int32(0)
+
+    return item_apart if apart else item
 
 
 def _span(rows: int) -> Any:
@@ -180,7 +237,7 @@ def _span(rows: int) -> Any:
 
     @device_function
     def span(top: Any, keys: Any, left: Any, right: Any) -> Any:
-        first = types.int32(min(max(0, top - left), keys - 1) // KEYS)
+        first = types.int32(min(max(0, top - left), max(0, keys - 1)) // KEYS)
         behind = types.int32((min(keys, top + rows + right) + KEYS - 1) // KEYS)
         return first, types.int32(max(1, behind - first))
 
@@ -210,39 +267,45 @@ def _ring(d: int) -> tuple[Any, Any, Any]:
     return place, wait_full, release
 
 
-def _producer(d: int, rows: int) -> Any:
-    """Make a device function for one thread that requests the queries, keys and values of a block's items."""
+def _producer(d: int, rows: int, apart: bool) -> Any:
+    """Make a device function for one thread that requests the queries, keys and values of a block's items.
+
+    Of arrays that lie apart, all columns begin at 0; else the three maps are one.
+    """
     stages, panels = STAGES[d], d // 64
-    item, span, (place, _, _) = _item(), _span(rows), _ring(d)
+    item, span, (place, _, _) = _item(apart, rows), _span(rows), _ring(d)
 
     @device_function
-    def request(qkv_map: Any, ring: Any, number: Any, column: Any, row: Any, bars: Any) -> None:
+    def request(tensor_map: Any, ring: Any, number: Any, column: Any, row: Any, bars: Any) -> None:
         to, full = place(ring, number), types.uint32(bars + 8 * (ring * stages + number % stages))
         empty = types.uint32(full + 8 * 3 * stages)
         barrier_wait(empty, (number // stages + 1) % 2)     # passes at once in the first round of slots
         barrier_expect(full, panels * PANEL)
         for panel in range(panels):
-            copy_box(types.uint32(to + panel * PANEL), address(qkv_map), column + 64 * panel, row, full)
+            copy_box(types.uint32(to + panel * PANEL), address(tensor_map), column + 64 * panel, row, full)
 
     @device_function
-    def produce(qkv_map: Any, cu_seqlens: Any, tiles: Any, number: Any, items: Any, heads: Any, key_heads: Any,
-                left: Any, right: Any, bars: Any) -> None:
+    def produce(q_map: Any, k_map: Any, v_map: Any, cu_seqlens: Any, tiles: Any, number: Any, items: Any, heads: Any,
+                key_heads: Any, left: Any, right: Any, bars: Any) -> None:
         turn, made = types.uint32(0), types.uint32(0)
-        begin, top, length, keys, head = item(number, items, cu_seqlens, tiles, heads)
+        begin, key_begin, top, length, keys, head = item(number, items, cu_seqlens, tiles, heads)
         while number < items:
             number = types.int32(number + cuda.gridDim.x)
-            then_begin, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles, heads)
+            then_begin, then_key, then_top, then_length, then_keys, then_head = item(number, items, cu_seqlens, tiles,
+                                                                                     heads)
             if length > 0:
                 first, steps = span(top, keys, left, right)
-                key_column = types.int32((heads + head // (heads // key_heads)) * d)
-                request(qkv_map, QUERY, made, types.int32(head * d), types.int32(begin + top), bars)
+                key_column = types.int32(0 if apart else (heads + head // (heads // key_heads)) * d)
+                value_column = types.int32(0 if apart else key_column + key_heads * d)
+                request(q_map, QUERY, made, types.int32(head * d), types.int32(begin + top), bars)
                 for step in range(first, first + steps):
-                    row = types.int32(begin + step * KEYS)
-                    request(qkv_map, KEY, turn, key_column, row, bars)
-                    request(qkv_map, VALUE, turn, types.int32(key_column + key_heads * d), row, bars)
+                    row = types.int32(key_begin + step * KEYS)
+                    request(k_map, KEY, turn, key_column, row, bars)
+                    request(v_map, VALUE, turn, value_column, row, bars)
                     turn = types.uint32(turn + 1)
                 made = types.uint32(made + 1)
-            begin, top, length, keys, head = then_begin, then_top, then_length, then_keys, then_head
+            begin, key_begin, top, length = then_begin, then_key, then_top, then_length
+            keys, head = then_keys, then_head
 
     return produce
 
@@ -268,8 +331,9 @@ def _consumer(d: int, capped: bool, biased: bool) -> Any:
                lane: Any) -> None:
         if capped or biased:
             radius = types.int32(line.shape[1] // 2)
+            # Without biases there are no slopes, and the last argument is not used.
             change(scores, types.int32(query - key - lane % 4 * 2), rate, cap,
-                   address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head])
+                   address(line) + (head * line.shape[1] + radius) * 4, radius, slopes[head] if biased else rate)
         warp_query = types.int32(query - lane // 4)
         if key + KEYS > min(limit, warp_query + right + 1) or key < warp_query + 15 - left:
             mask_scores(scores, begins, counts, types.int32(key + lane % 4 * 2), query, limit, left, right)
@@ -372,10 +436,7 @@ def _clear_rest(d: int) -> Any:
 
 def _write(target: np.ndarray, left: np.ndarray, *values: np.ndarray, offset: int, row: int) -> None:
     """Do in Python what `_write_quad` does for the lanes of a warp: each argument has 32 values."""
-    block = current().block
-    quads = np.stack(values, axis=1).view(np.uint8)
-    for lane in np.flatnonzero(left > row):
-        block.global_bytes(int(target[lane]) + offset, size=16, align=16)[:] = quads[lane]
+    store_rows(target + offset, np.stack(values, axis=1), left > row)
 
 
 def _write_quad(offset: int, row: int) -> Statement:
@@ -424,6 +485,7 @@ def _store(d: int) -> Any:
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield the kernels of every head width and tile."""
+    """Yield the kernels of every head width and tile, packed and apart."""
     yield from (attention_kernel(d, rows, **options) for d in WIDTHS for rows in (64, 128)
-                for options in ({}, {"capped": True}, {"biased": True}))
+                for options in ({}, {"capped": True}, {"biased": True}, {"apart": True},
+                                {"apart": True, "capped": True}))

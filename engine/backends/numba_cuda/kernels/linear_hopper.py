@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Kernel
-from ..ptx.copy import address, shared_base
+from ..ptx.copy import address, load_quad, shared_base, store_quad
 from ..ptx.epilogue import PERMUTED, epilogue, epilogue_name, epilogues
 from ..ptx.hopper import (
     BY_ROWS,
@@ -88,6 +88,32 @@ def lay_out(w: np.ndarray) -> np.ndarray:
     """Return weights in the kernel's layout: [M rounded up to 16, K], rows permuted within 16, zeros below."""
     padded = np.concatenate([w, np.zeros((-len(w) % 16, w.shape[1]), w.dtype)])
     return np.ascontiguousarray(padded.reshape(-1, 16, w.shape[1])[:, PERMUTED]).reshape(padded.shape)
+
+
+def lay_out_kernel() -> Kernel:
+    """Make the kernel of `lay_out`: (w u16 [M,K], out u16 [M rounded up to 16, K]); the grid is `lay_out_grid`."""
+
+    def lay_out_rows(w: Any, out: Any) -> None:
+        number, pieces = types.int64(cuda.blockIdx.x) * 128 + cuda.threadIdx.x, out.shape[1] // 8
+        row, piece = number // pieces, number % pieces
+        if row >= out.shape[0]:
+            return
+        source = row // 16 * 16 + row % 8 // 2 * 4 + row // 8 % 2 * 2 + row % 2         # PERMUTED[row % 16]
+        to, zero = address(out) + (row * out.shape[1] + piece * 8) * 2, types.float32(0)
+        if source < w.shape[0]:
+            numbers = load_quad(address(w) + (source * w.shape[1] + piece * 8) * 2)
+            store_quad(to, numbers[0], numbers[1], numbers[2], numbers[3])
+        else:
+            store_quad(to, zero, zero, zero, zero)
+
+    halves = types.uint16[:, ::1]
+    return Kernel("lay out", lay_out_rows, (halves, halves), threads=128, registers=32)
+
+
+def lay_out_grid(M: int, K: int) -> tuple[int]:
+    """Return the grid for M rows, a multiple of 16, of K numbers: a thread copies eight of them."""
+    return (-(-M * K // (8 * 128)),)
+
 
 # Variables of the kernel: `turn` counts the slots that were used before the present tile, `made` the tiles that this
 # consumer has made. Shared memory ends with the mbarriers, 8 bytes each: "full" and "empty" of each slot, then `begin`,
@@ -226,5 +252,6 @@ def _consumer(tile: HopperTile) -> Any:
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield the kernels of every epilogue and tile."""
+    """Yield the kernels of every epilogue and tile, and that which lays out weights."""
+    yield lay_out_kernel()
     yield from (linear_kernel(tile=tile, **options) for tile in (LARGE, ALTERNATE, SMALL) for options in epilogues())

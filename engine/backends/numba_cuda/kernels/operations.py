@@ -255,6 +255,18 @@ def round_kernel() -> Kernel:
     return Kernel("round", round_numbers, (_F32, types.uint16[::1]), threads=THREADS, registers=32)
 
 
+def sum_kernel() -> Kernel:
+    """Make the rounded sum of two arrays: (x f32 [n], y u16 [n], out u16 [n]), bfloat16; the grid is `number_grid`."""
+
+    def add_numbers(x: Any, y: Any, out: Any) -> None:
+        i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
+        if i < out.shape[0]:
+            out[i] = round_bf16(x[i] + widen_bf16(y[i]))
+
+    halves = types.uint16[::1]
+    return Kernel("sum", add_numbers, (_F32, halves, halves), threads=THREADS, registers=32)
+
+
 def variants() -> Iterator[Kernel]:
     """Yield all of them."""
     for weighted, biased in product((False, True), repeat=2):
@@ -269,3 +281,4 @@ def variants() -> Iterator[Kernel]:
     yield from map(gather_kernel, ("float32", "uint16", "uint8"))
     yield widen_kernel()
     yield round_kernel()
+    yield sum_kernel()

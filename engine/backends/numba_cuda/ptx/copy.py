@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..toolchain import ir, types
-from .emulated import current
+from .emulated import WARP, current, store_rows
 from .inline import Statement, f32, function, i64, make, u32
 
 _ALIGN = 1024  # alignment in bytes that TMA's widest swizzle requires
@@ -35,43 +35,52 @@ shared_base = make(u32, (), _shared_base, lambda: np.uint32(0))
 """Return the start of the block's dynamic shared memory, as a uint32 address that is a multiple of 1024."""
 
 
-# The functions below are what the emulator runs in place of the instructions.
-def _copy(to: np.uint32, source: np.int64, size: np.uint32) -> None:
-    thread = current()
-    block = thread.block
+# The functions below are what the emulator runs in place of the instructions, for the lanes of a warp that run.
+def _copy(to: Any, source: Any, size: Any) -> None:
+    warp = current()
+    block, (to, source, size) = warp.block, warp.those(to, source, size)
+    copied = size > 0
 
     def land() -> None:
-        target = block.shared_bytes(int(to), size=16, align=16)
-        target[size:] = 0
-        if size:
-            target[:size] = block.global_bytes(int(source), size=int(size), align=16)
+        shared, places = block.shared_places(to, 16)
+        rows = np.zeros((len(to), 16), np.uint8)
+        if copied.any():
+            memory, found = block.places(source[copied], 16)
+            rows[copied] = np.where(np.arange(16) < size[copied, None], memory[found], 0)
+        shared[places] = rows
 
     if block.late:
-        thread.uncommitted.append(land)
+        warp.uncommitted.append(land)
     else:
         land()
 
 
 def _commit() -> None:
-    thread = current()
-    thread.copies.append(thread.uncommitted)
-    thread.uncommitted = []
+    warp = current()
+    warp.converged("cp.async.commit_group")
+    warp.copies.append(warp.uncommitted)
+    warp.uncommitted = []
 
 
 def _wait(pending: int) -> None:
-    thread = current()
-    while len(thread.copies) > pending:
-        for land in thread.copies.popleft():
+    warp = current()
+    warp.converged("cp.async.wait_group")
+    while len(warp.copies) > pending:
+        for land in warp.copies.popleft():
             land()
 
 
-def _store(to: np.int64, *values: Any) -> None:
-    row = np.array(values)
-    current().block.global_bytes(int(to), size=row.nbytes, align=row.nbytes).view(row.dtype)[:] = row
+def _store(to: Any, *values: Any) -> None:
+    to, *columns = current().those(to, *values)
+    store_rows(to, np.stack(columns, axis=1), np.ones(len(to), bool))
 
 
-def _load_quad(source: np.int64) -> tuple[np.float32, ...]:
-    return tuple(current().block.global_bytes(int(source), size=16, align=16).view(np.float32))
+def _load_quad(source: Any) -> tuple[np.ndarray, ...]:
+    warp = current()
+    quads: np.ndarray = np.zeros((WARP, 4), np.float32)
+    memory, places = warp.block.places(*warp.those(source), 16)
+    quads[warp.numbers()] = memory[places].view(np.float32)
+    return tuple(quads.T)
 
 
 copy_async = function(Statement("cp.async.cg.shared.global [$0], [$1], 16, $2;", (), (u32, i64, u32), _copy,
@@ -83,7 +92,7 @@ Both addresses are aligned to 16. With size 0 nothing is read. The copy bypasses
 copy_commit = function(Statement("cp.async.commit_group;", (), (), _commit, memory=True), alone=True)
 """Commit this thread's copies so far as a group."""
 copy_wait = [function(Statement(f"cp.async.wait_group {pending};", (), (), partial(_wait, pending), memory=True),
-                      alone=True) for pending in range(5)]
+                      alone=True) for pending in range(8)]
 """copy_wait[n] waits until at most the n latest groups of this thread are unfinished.
 
 Other threads see the copied data after `cuda.syncthreads()`.

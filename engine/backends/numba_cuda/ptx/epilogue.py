@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .emulated import WARP, current
+from .emulated import WARP, current, store_rows
 from .inline import PtxWriter, Registers, Statement, f32, i32, i64, straight, u32
 from .warp import ADD, MULTIPLY, PACK
 
@@ -104,21 +104,18 @@ _LINE = Statement("mad.lo.s64 $0, $1, $2, $3;", (i64,), (i64, i64, i64), lambda 
 
 def _load(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, row: int, column: int) -> tuple[np.ndarray, ...]:
     """Do in Python what `_load_quad` does for the lanes of a warp, whose addresses, rows and columns are [32]."""
-    block = current().block
     quads = np.zeros((WARP, 4), np.float32)
-    for lane in np.flatnonzero((rows > row) & (columns > column)):
-        quads[lane] = block.global_bytes(int(address[lane]), size=16, align=16).view(np.float32)
+    there = (rows > row) & (columns > column)
+    if there.any():
+        memory, places = current().block.places(address[there], 16)
+        quads[there] = memory[places].view(np.float32)
     return tuple(quads.T)
 
 
 def _store(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, *values: np.ndarray, row: int,
            column: int) -> None:
     """Do in Python what `_store_values` does."""
-    block = current().block
-    quads = np.stack(values, axis=1).view(np.uint8)
-    size = quads.shape[1]
-    for lane in np.flatnonzero((rows > row) & (columns > column)):
-        block.global_bytes(int(address[lane]), size=size, align=size)[:] = quads[lane]
+    store_rows(address, np.stack(values, axis=1), (rows > row) & (columns > column))
 
 
 def _load_quad(row: int, column: int, constant: bool = False) -> Statement:

@@ -8,6 +8,7 @@ shared memory in rows of 64 elements, swizzled, at multiples of 1024 bytes, as T
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..toolchain import cuda, device_function, ir, types
@@ -29,23 +30,33 @@ def by_columns(panel: int) -> int:
     return 1 << 62 | 1024 // 16 << 32 | panel // 16 << 16
 
 
+# What the emulator runs for a statement whose lanes act one after the other.
+def _each(action: Callable[..., None], *operands: Any) -> None:
+    for values in current().each(*operands):
+        action(*values)
+
+
+def _wait_for_phase(at: int, parity: int) -> None:
+    block = current().block
+    block.wait_until(lambda: block.hopper.barrier(at).passed(parity))
+
+
 def _alone(text: str, inputs: tuple[Any, ...], python: Any) -> Any:
     """Return the function of a statement without results that a lane runs by itself; python: for the emulator."""
     return function(Statement(text, (), inputs, python, memory=True), alone=True)
 
 
 barrier_init = _alone("mbarrier.init.shared::cta.b64 [$0], $1;", (u32, u32),
-                      lambda at, arrivals: current().block.hopper.make_barrier(int(at), int(arrivals)))
+                      lambda *operands: _each(current().block.hopper.make_barrier, *operands))
 """(barrier, arrivals): initialise an mbarrier, 8 bytes in shared memory."""
 barrier_expect = _alone("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", (u32, u32),
-                        lambda at, size: current().block.hopper.expect(int(at), int(size)))
+                        lambda *operands: _each(current().block.hopper.expect, *operands))
 """(barrier, bytes): arrive, and announce the bytes that copies will write before the phase ends."""
 barrier_arrive = _alone("mbarrier.arrive.shared::cta.b64 _, [$0];", (u32,),
-                        lambda at: current().block.hopper.barrier(int(at)).arrive())
+                        lambda at: _each(lambda one: current().block.hopper.barrier(one).arrive(), at))
 """(barrier): arrive."""
 barrier_wait = _alone("{ .reg .pred p; WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @!p bra WAIT; }",
-                      (u32, u32), lambda at, parity: current().block.wait_until(
-                          lambda: current().block.hopper.barrier(int(at)).passed(int(parity))))
+                      (u32, u32), lambda *operands: _each(_wait_for_phase, *operands))
 """(barrier, parity): wait for the end of the phase of this parity; the first is even, and an odd one came before."""
 fence_barriers = _alone("fence.mbarrier_init.release.cluster;", (), lambda: None)
 """Make new mbarriers visible to the units that signal them; `cuda.syncthreads()` makes them visible to threads."""
@@ -53,7 +64,7 @@ fence_tensor_map = _alone("fence.proxy.tensormap::generic.acquire.gpu [$0], 128;
 """(address of a tensor map): make the map, which a copy wrote before the launch, visible in this block."""
 copy_box = _alone("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                   "[$0], [$1, {$2, $3}], [$4];", (u32, i64, i32, i32, u32),
-                  lambda *operands: current().block.hopper.copy_box(*(int(x) for x in operands)))
+                  lambda *operands: _each(current().block.hopper.copy_box, *operands))
 """(to, address of a tensor map, column, row, barrier): start to copy a box; its bytes count at the barrier."""
 
 
@@ -82,12 +93,12 @@ def ring_barriers(slots: int, consumers: int, others: int) -> Any:
 
 
 clear_shared = _alone("{ .reg .b32 z; mov.b32 z, 0; st.shared.v4.b32 [$0], {z, z, z, z}; }", (u32,),
-                      lambda at: current().block.shared_bytes(int(at), size=16, align=16).fill(0))
+                      lambda at: _each(lambda one: current().block.shared_bytes(one, size=16, align=16).fill(0), at))
 """(to): write 16 zero bytes to shared memory."""
 fence_async = _alone("fence.proxy.async.shared::cta;", (), lambda: None)
 """Make this thread's writes to shared memory visible to products that its warpgroup starts after its next meeting."""
-warpgroup_meet = _alone("bar.sync $0, 128;", (u32,), lambda number: current().block.hopper.warpgroup(
-    f"barrier {number}", (), lambda _: None))
+warpgroup_meet = function(Statement("bar.sync $0, 128;", (), (u32,), lambda number: current().block.hopper.warpgroup(
+    f"barrier {set(number)}", (), lambda _: None), memory=True))
 """(number, 1 to 15): wait for all threads of the warpgroup, which alone uses this number."""
 
 
@@ -168,9 +179,9 @@ def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, l
 
     def python(sums: Any, left: Any, right: Any, keep: Any = 0) -> None:
         unit = current().block.hopper
-        unit.warpgroup(text, (sums, left, right, keep), lambda arguments: unit.multiply(
+        current().together(lambda *operands: unit.warpgroup(text, operands, lambda arguments: unit.multiply(
             arguments, row_tiles, n, steps, advance, left_tile=512, transposed=transposed,
-            rows_in_registers=left_in_registers))
+            rows_in_registers=left_in_registers)), [sums, left, right, keep])
 
     kinds = (types.Array, types.Array if left_in_registers else i64, i64, *[i32] * (not fresh))
     return make(types.void, kinds, generate, python)
@@ -189,6 +200,6 @@ def wgmma_wait(count: int, pending: int) -> Any:
 
     def python(sums: Any) -> None:
         unit = current().block.hopper
-        unit.warpgroup(text, (), lambda _: unit.settle_products(pending))
+        current().together(lambda: unit.warpgroup(text, (), lambda _: unit.settle_products(pending)), [])
 
     return make(types.void, (types.Array,), generate, python)

@@ -120,7 +120,8 @@ class _Emulator:
 def function(statement: Statement, alone: bool = False) -> Any:
     """Return a function for kernels whose inputs are scalars and whose output is nothing, a scalar or a tuple.
 
-    alone: True if a lane does not depend on other lanes; the emulator then runs it without waiting for the warp.
+    alone: True if a lane does not depend on other lanes. The emulator then runs it for a part of the warp, too, and
+    with numbers instead of arrays [32] if all lanes have the same.
     """
     tuple_type = types.UniTuple(statement.outputs[0], len(statement.outputs)) if len(statement.outputs) > 1 else None
 
@@ -132,7 +133,7 @@ def function(statement: Statement, alone: bool = False) -> Any:
 
     def python(*values: Any) -> Any:
         typed: list[Any] = [_NUMPY[kind](value) for kind, value in zip(statement.inputs, values, strict=True)]
-        outputs: Any = statement(*typed) if alone else current().together(statement, typed)
+        outputs = statement(*typed) if alone else current().together(statement, typed)
         return tuple(outputs) if tuple_type else outputs[0] if outputs else None
 
     result = tuple_type or (statement.outputs[0] if statement.outputs else types.void)
@@ -168,19 +169,14 @@ def straight(body: Callable[..., None], *arguments: Any) -> Any:
         current().together(run, [value if isinstance(argument, Registers) else _NUMPY[argument](value)
                                for argument, value in zip(arguments, values, strict=True)])
 
-    def run(*columns: Any) -> list[Any]:
-        """Run the body on the operands of 32 lanes; columns: for each argument, what each lane gives.
-
-        `Registers` of n numbers become n arrays [32], which the body may replace.
-        """
-        operands = [list(np.stack([array.ravel() for array in column], axis=1)) if isinstance(argument, Registers)
-                    else column for argument, column in zip(arguments, columns, strict=True)]
+    def run(*values: Any) -> None:
+        """Run the body on a warp's arrays [32], and on a local array as a list of them, which the body may replace."""
+        operands = [value.registers() if isinstance(argument, Registers) else value
+                    for argument, value in zip(arguments, values, strict=True)]
         body(_Emulator(), *operands)
-        for argument, column, operand in zip(arguments, columns, operands, strict=True):
+        for argument, value, operand in zip(arguments, values, operands, strict=True):
             if isinstance(argument, Registers):
-                for lane, array in enumerate(column):
-                    array.reshape(-1)[:] = [register[lane] for register in operand]
-        return []       # no lane gets a result: the registers have them
+                value.replace(operand)
 
     return make(types.void, kinds, generate, python)
 

@@ -43,15 +43,14 @@ def _split(matrix: np.ndarray, rows: np.ndarray, depth: np.ndarray, pairs: np.nd
 
 
 def _ldmatrix(addresses: np.ndarray) -> tuple[np.ndarray, ...]:
-    block = current().block
-    rows = np.stack([block.shared_bytes(int(a), size=16, align=16).view(np.uint32) for a in addresses])
+    shared, places = current().block.shared_places(addresses, 16)
+    rows = shared[places].view(np.uint32)
     return tuple(rows[8 * i:8 * i + 8][_G, _T] for i in range(4))
 
 
 def _ldmatrix_transposed(addresses: np.ndarray) -> tuple[np.ndarray, ...]:
-    block = current().block
-    halves = [block.shared_bytes(int(a), size=16, align=16).view(np.uint16) for a in addresses]
-    rows = np.stack(halves).astype(np.uint32)
+    shared, places = current().block.shared_places(addresses, 16)
+    rows = shared[places].view(np.uint16).astype(np.uint32)
     return tuple(m[2 * _T, _G] | m[2 * _T + 1, _G] << np.uint32(16) for m in rows.reshape(4, 8, 8))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .emulated import current
 from .inline import Statement, f32, function, i32, u16, u32
 
 
@@ -41,7 +42,7 @@ SHUFFLE_BITS = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (u3
                          lambda x, mask: x[np.arange(32) ^ mask], memory=True)
 SELECT = Statement("{ .reg .pred p; setp.ne.u32 p, $1, 0; selp.b32 $0, $2, $3, p; }", (u32,), (u32, u32, u32),
                    lambda choice, x, y: np.where(choice != 0, x, y))
-SYNC_WARP = Statement("bar.warp.sync 0xffffffff;", (), (), lambda: None, memory=True)
+SYNC_WARP = Statement("bar.warp.sync 0xffffffff;", (), (), lambda: current().show_writes(), memory=True)
 
 exp2 = function(EXP2, alone=True)
 """Return 2^x of a float32: 2 ulp (PTX ISA, ex2.approx); -inf gives 0."""
