@@ -19,7 +19,7 @@ from ...base.errors import UnsupportedError
 from ...weights.bfloat16 import from_bfloat16
 from ..ops_interface import AttentionCall
 from .device import Device, upload
-from .kernels import attention, float32, operations
+from .kernels import attention, float32, linear, operations
 from .kernels.strided_attention import per_lane, strided_attention_kernel
 from .products import BFloat16Products, HopperProducts, ScoreRule
 from .score_function import score_function
@@ -35,6 +35,8 @@ _attention = lru_cache(128)(strided_attention_kernel)       # those of score fun
 
 LAID_OUT_ROWS = 1024
 """From this number of rows on, weights are laid out for `wgmma`, which takes as long as reading and writing them."""
+MOST_TENSOR_ROWS = 65_535 * linear.LARGE.rows
+"""The most rows of a linear map on tensor cores: those of the second axis of a grid."""
 LARGEST_GRID = 2**31 - 1
 """Blocks of a grid along its first axis."""
 
@@ -118,7 +120,7 @@ class CudaOps:
         (M, K), N = x.shape, len(weight)
         if M == 0 or N == 0:
             return np.empty((M, N), np.float32)
-        if isinstance(x, SharedArray) and x.dtype == "bfloat16" and K % 8 == 0 == N % 8:
+        if isinstance(x, SharedArray) and x.dtype == "bfloat16" and K % 8 == 0 == N % 8 and M <= MOST_TENSOR_ROWS:
             return self._tensor_linear(x, weight, bias, activation, residual)
         with self._call(x) as at:
             # A map without inputs is one with an input of 0.
@@ -331,7 +333,9 @@ def _suits_tensor_cores(call: AttentionCall) -> bool:
     """Return whether the kernels in bfloat16 compute a call: see docs/ops.md."""
     arrays: tuple[Any, ...] = call.q, call.k, call.v
     q, k, v = arrays
-    return (isinstance(q, SharedArray) and q.dtype == "bfloat16" and call.scale > 0
+    cap = call.softcap / call.scale if call.scale > 0 else 0.0      # as the kernels take it, in float32
+    return (isinstance(q, SharedArray) and q.dtype == "bfloat16" and 1e-30 < call.scale < 1e30
+            and (call.softcap == 0 or 1e-30 < cap < 1e30)
             and call.bias is None and call.mask is None and call.score_mod is None
             and q.shape[3] == v.shape[3] and q.shape[3] in attention.WIDTHS
             and len(set(call.low.tolist())) == len(set(call.high.tolist())) == 1

@@ -25,7 +25,7 @@ VARIANTS = {
                               if rows == 64 or d <= k.WIDEST_OF_128_ROWS),
                             *(k.attention_kernel(d, 64, **{change: True}) for d in (64, 256)
                               for change in ("capped", "biased", "relative")),
-                            *(k.attention_kernel(d, 128, apart=True) for d in (64, 128)),
+                            *(k.attention_kernel(d, 128, apart=True) for d in (64, 96, 128)),
                             k.attention_kernel(256, 64, capped=True, apart=True)],
     "attention_hopper": lambda k: [*(k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)),
                                    *(k.attention_kernel(d, rows, biased=True) for d in k.WIDTHS for rows in (64, 128)),

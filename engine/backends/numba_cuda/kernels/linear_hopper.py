@@ -94,8 +94,9 @@ def lay_out_kernel() -> Kernel:
     """Make the kernel of `lay_out`: (w u16 [M,K], out u16 [M rounded up to 16, K]); the grid is `lay_out_grid`."""
 
     def lay_out_rows(w: Any, out: Any) -> None:
-        piece, row = types.int64(cuda.blockIdx.x) * 128 + cuda.threadIdx.x, types.int64(cuda.blockIdx.y)
-        if piece * 8 >= out.shape[1]:
+        number, pieces = types.int64(cuda.blockIdx.x) * 128 + cuda.threadIdx.x, out.shape[1] // 8
+        row, piece = number // pieces, number % pieces
+        if row >= out.shape[0]:
             return
         source = row // 16 * 16 + row % 8 // 2 * 4 + row // 8 % 2 * 2 + row % 2         # PERMUTED[row % 16]
         to, zero = address(out) + (row * out.shape[1] + piece * 8) * 2, types.float32(0)
@@ -109,9 +110,9 @@ def lay_out_kernel() -> Kernel:
     return Kernel("lay out", lay_out_rows, (halves, halves), threads=128, registers=32)
 
 
-def lay_out_grid(M: int, K: int) -> tuple[int, int]:
+def lay_out_grid(M: int, K: int) -> tuple[int]:
     """Return the grid for M rows, a multiple of 16, of K numbers: a thread copies eight of them."""
-    return -(-K // (8 * 128)), M
+    return (-(-M * K // (8 * 128)),)
 
 
 # Variables of the kernel: `turn` counts the slots that were used before the present tile, `made` the tiles that this
