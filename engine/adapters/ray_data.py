@@ -57,7 +57,7 @@ class Embed:
         self._column, self._output = column, output
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Return the rows with the column of vectors, which all other columns keep their place before."""
+        """Return the rows with the column of vectors behind all their other columns."""
         if not isinstance(batch, pa.Table):
             raise InputError(f'Embed takes tables of Arrow, not {type(batch).__name__}; map_batches needs '
                              'batch_format="pyarrow"')

@@ -40,7 +40,7 @@ def check_attention_heads(heads: Sequence[AttentionHead], config: ModelConfig | 
 
 
 def check_scored(rows: Sequence[Row]) -> None:
-    """Raise `InputError` unless each row has as many tokens as it wants something after, and wants for these."""
+    """Raise `InputError` unless each row scores no more tokens than it has, and says what it wants after each."""
     for row in rows:
         if not 0 <= row.scored <= len(row.tokens):
             raise InputError(f"a row of {len(row.tokens)} tokens has no scores of its last {shown(row.scored)}")

@@ -189,6 +189,7 @@ def printable(text: str) -> str:
 
 
 def _objects(values: Any, name: str, expected: str, plain: Plain) -> list[Any]:
+    """Return a list of objects as plain JSON; raises `InputError`. name: the caller's argument; expected: its items."""
     if callable(values) or (isinstance(values, (list, tuple)) and any(map(callable, values))):
         raise InputError(f"{name} has a function of Python, which is no JSON; describe it: {name} must be a list of "
                          f"{expected}")

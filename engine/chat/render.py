@@ -90,6 +90,8 @@ def _extension() -> Any:
     from jinja2.ext import Extension
 
     class Generation(Extension):
+        """Passes on the text between `generation` and `endgeneration`."""
+
         tags = {"generation"}  # noqa: RUF012, as Jinja's own extensions write it
 
         def parse(self, parser: Any) -> Any:
@@ -104,7 +106,7 @@ def _extension() -> Any:
 
 
 class _NewDict:
-    """The global `dict` without the attributes of the type."""
+    """What templates get as `dict`: it makes dictionaries, and lacks the attributes of the type."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
@@ -179,6 +181,7 @@ class Templates:
             return (REFUSED if type(error).__name__ == "TemplateError" else FAILED), _message(error)
 
     def _answer(self, request: dict[str, Any]) -> str:
+        """Return the rendered text of a request with values, or the template's own texts for one without."""
         template = request["template"]
         if "values" not in request:
             return self._own_texts(template)
@@ -186,8 +189,9 @@ class Templates:
         return self._template(template).render(**request["values"])
 
     def _template(self, template: str) -> Any:
+        """Return the compiled template, and keep it as the newest of `_KEPT` ones."""
         compiled = self._compiled.pop(template, None) or self._environment.from_string(template)
-        self._compiled[template] = compiled     # as the newest one
+        self._compiled[template] = compiled
         if len(self._compiled) > _KEPT:
             del self._compiled[next(iter(self._compiled))]
         return compiled

@@ -61,7 +61,7 @@ class TemplateFailedError(InputError):
 
 
 class _Line:
-    """The calls that one process renders, one after the other."""
+    """The calls that one process renders, one after the other: their turn, and the process while there is one."""
 
     def __init__(self) -> None:
         self.turn = new_turn()
@@ -108,6 +108,7 @@ class Renderer:
                 process.end()
 
     def _ask(self, request: dict[str, Any], stop: Stop, trusted: bool) -> str:
+        """Return what a process answers to a request, or raise its error; a long request has the second process."""
         data = json.dumps(request).encode()
         line = self._long if len(data) > LONG_BYTES else self._short
         with line.turn.take(stop):
@@ -115,7 +116,7 @@ class Renderer:
                 process = self._running(line, trusted)
                 try:
                     kind, text = process.ask(data, stop)
-                except _EndedError:
+                except _EndedError:     # before it read the request, so another one may have it
                     continue
                 return _result(kind, text)
         raise EngineError("the process that renders chat templates ended before it read a request, several times; "
@@ -248,6 +249,7 @@ class _Process:
                 return kind, text
 
     def _receive(self, size: int, until: float, stop: Stop) -> bytes:
+        """Return that many bytes from the process; raises the error of its death. until: as in `_send`."""
         data = bytearray()
         while len(data) < size:
             self._wait(self._from, select.POLLIN, until, stop)
@@ -273,7 +275,7 @@ class _Process:
                 raise InputError(f"the chat template has no result after {WALL_SECONDS:.0f} s")
 
     def _death(self) -> Exception:
-        """Return the error for a process that has ended without an answer."""
+        """End a process that has closed its pipe without an answer; return the error that tells why it has ended."""
         was_ended = self._ended
         self.end()
         code = self._child.returncode
@@ -311,6 +313,7 @@ class _Process:
 
 
 def _closed() -> EngineError:
+    """Return the error of a call whose process was ended by this one."""
     return EngineError("the process that renders chat templates was ended while it worked, because it was closed, or "
                        "this process was forked in the middle of the call")
 
@@ -351,6 +354,7 @@ def _folders_of_jinja() -> list[str]:
 
 
 def _forget_all() -> None:
+    """Forget all processes of the parent, in a forked child, which then may start its own."""
     for process in list(_OPEN):
         process.forget()
     _OPEN.clear()

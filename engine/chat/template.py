@@ -65,7 +65,7 @@ class Prompts:
             return tokenizer.encode(text, add_special_tokens=False)
         marks = _Marks(self._control_tokens(template, tokenizer, options, stop), template)
         values, last = self._values(messages, options, template, Plain(marks.put))
-        if marks.are_taken():       # a message had one of the marks; do it again with the ones that are free
+        if marks.renew_if_taken():      # a message had one of the marks; do it again with free ones
             values, last = self._values(messages, options, template, Plain(marks.put))
         text = self._rendered(template, values, last, options, stop)
         self._bound.check(tokenizer.least_tokens(text, self._bound.most), at_least=True)
@@ -93,12 +93,13 @@ class Prompts:
 
     def _render(self, messages: Sequence[Any], options: TemplateOptions, template: str, plain: Plain, stop: Stop
                 ) -> str:
+        """Return the prompt of a conversation. plain: what becomes of the texts of the caller."""
         values, last = self._values(messages, options, template, plain)
         return self._rendered(template, values, last, options, stop)
 
     def _values(self, messages: Sequence[Any], options: TemplateOptions, template: str, plain: Plain
                 ) -> tuple[dict[str, Any], str | None]:
-        """Return the variables of the template, and the text that is to be continued; None if there is none."""
+        """Return (variables of the template, the text that is to be continued or None), and put the tag behind that."""
         tools, documents = plain_tools(options.tools, plain), plain_documents(options.documents, plain)
         given = {name: plain.value(value, name) for name, value in (options.template_options or {}).items()}
         chat = with_reasoning(plain_messages(messages, plain))
@@ -152,6 +153,7 @@ class _Marks:
     """Three marks for control tokens of the caller, which are characters that no text of the caller has."""
 
     def __init__(self, control_tokens: Sequence[str], template: str):
+        """control_tokens: what is marked in the texts of the caller. template: a text that must not have the marks."""
         self._control = _pattern(control_tokens)
         self._beginnings = {token[:end] for token in control_tokens if not token[0].isalnum()
                             for end in range(1, len(token))}        # the first parts, such as "<|im_"
@@ -159,10 +161,11 @@ class _Marks:
         self._found = _private(template)        # what cannot be a mark, because a text has it
         # Before a control token, behind one, and behind the end of a text that may begin one.
         self.start, self.end, self._joint = map(chr, _PRIVATE[:3])
-        self.are_taken()        # chooses others if the template has one of these
+        self.renew_if_taken()
 
-    def are_taken(self) -> bool:
-        """Return whether a text had one of the marks, and if so choose others that none had; raises `InputError`."""
+    def renew_if_taken(self) -> bool:
+        """Choose other marks if a text had one of these, and return whether one had; raises `InputError` if too few are
+        free. Texts that were marked before have to be marked again then."""
         if self._found.isdisjoint((self.start, self.end, self._joint)):
             return False
         free = [mark for mark in map(chr, _PRIVATE) if mark not in self._found]
@@ -186,7 +189,10 @@ class _Marks:
         return marked
 
     def between_texts(self, text: str) -> str:
-        """Return a rendered text in which end marks cut apart the control tokens that several texts made together."""
+        """Return a rendered text without joints: an end mark replaces each one inside a control token.
+
+        Such a token is one that several texts of the caller make together, and the mark cuts it apart.
+        """
         while self._joint in text:
             parts = text.split(self._joint)
             joints = [*accumulate(map(len, parts[:-1]))]        # where the marks stood, in the text without them
@@ -254,7 +260,7 @@ def _with_tag(chat: list[Message], continued: bool | str, template: str) -> str:
 
 
 def _cut_at_tag(text: str, last: str) -> str:
-    """Return a rendered text up to the tag."""
+    """Return a rendered text up to the tag. last: the text that is continued, which must be in it."""
     place = text.rfind(_TAG.strip())
     if place < 0 or last.strip() not in text:
         raise InputError("continue_final_message is set but the final message does not appear in the chat after "

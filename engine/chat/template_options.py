@@ -20,16 +20,19 @@ _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 
 
 def _part(name: str, value: Any) -> bool | str:
+    """Return a flag, or the name of a part of a message; raises `InputError`."""
     return value if isinstance(value, str) else flag(name, value)
 
 
 def _control(name: str, value: Any) -> str:
+    """Return one of `CONTROL_TOKENS`; raises `InputError`."""
     if not is_one_of(value, CONTROL_TOKENS):
         raise InputError(f'{name} must be "text" or "parse", not {shown(value)}')
     return str(value)
 
 
 def _template(name: str, value: Any) -> str | None:
+    """Return a template, its name, or None; raises `InputError`."""
     if value is not None and (not isinstance(value, str) or len(value) > MAX_TEMPLATE):
         raise InputError(f"{name} must be a template of Jinja of at most {MAX_TEMPLATE:,} characters, the name of one "
                          f"of the model's, or None, not {shown(value)}")
@@ -37,6 +40,7 @@ def _template(name: str, value: Any) -> str | None:
 
 
 def _when(name: str, value: Any) -> datetime:
+    """Return a date as a time, at its beginning; None stands for now. Raises `InputError`."""
     if isinstance(value, datetime):
         return value
     if value is not None and not isinstance(value, Date):
@@ -45,6 +49,7 @@ def _when(name: str, value: Any) -> datetime:
 
 
 def _variables(name: str, value: Any) -> Mapping[str, Any]:
+    """Return more variables of a template by their names; raises `InputError` for a name that has its own option."""
     variables = {} if value is None else value
     if not isinstance(variables, Mapping) or any(
             not isinstance(one, str) or one in _RESERVED for one in variables):

@@ -138,6 +138,7 @@ class Talk:
             self._say("[the answer has its greatest length; /set max_new_tokens changes it]")
 
     def _set_system(self, text: str) -> None:
+        """Begin a new conversation with an instruction; without a text, show the present one."""
         if not text:
             self._say("no instruction" if self._system is None else self._system)
             return
@@ -162,10 +163,11 @@ class Talk:
             self._settings[name] = read
 
     def _clear(self, _: str) -> None:
+        """Begin a new conversation, with the instruction if there is one."""
         self.messages = [] if self._system is None else [{"role": "system", "content": self._system}]
 
     def _retry(self, _: str) -> None:
-        """Answer the last message again, with the next seed if tokens are sampled."""
+        """Drop the last answer and answer again; where tokens are drawn, from the next seed."""
         answered = bool(self.messages) and self.messages[-1]["role"] == "assistant"
         at = len(self.messages) - (2 if answered else 1)        # of the message to answer again
         if at < 0 or self.messages[at]["role"] in ("system", "assistant"):
@@ -184,12 +186,13 @@ class Talk:
         self._say(HELP)
 
     def _save(self, name: str) -> None:
+        """Write the conversation into a file as JSON."""
         with replacing(_path(name, "/save")) as file:
             file.write(json.dumps(self.messages, ensure_ascii=False, indent=1).encode() + b"\n")
         self._say(f"{len(self.messages)} messages are in {name}")
 
     def _load(self, name: str) -> None:
-        """Go on with the messages of a file that /save wrote."""
+        """Go on with the conversation in a file that `_save` wrote; raises `InputError` for another file."""
         path = _path(name, "/load")
         try:
             messages = parse_list(read_bytes(path, MAX_FILE))
@@ -208,6 +211,7 @@ class Talk:
         self._out.flush()
 
     def _say(self, text: str) -> None:
+        """Write a line of the talk itself, which only a person gets."""
         if self._interactive:
             self._write(f"{text}\n")
 

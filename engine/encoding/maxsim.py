@@ -123,4 +123,5 @@ def _empty(documents: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _counts(queries: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the number of vectors of each query, float32 [n], by which its scores are divided; 1 for none."""
     return np.array([max(1, len(query)) for query in queries], np.float32)

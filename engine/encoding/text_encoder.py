@@ -174,6 +174,7 @@ def role_prompt(text: TextConfig, names: Sequence[str]) -> str:
 
 
 def _pad_right(rows: list[np.ndarray], value: int) -> np.ndarray:
+    """Return rows of any lengths as int64 [rows, longest], filled with a value behind their ends."""
     padded = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row

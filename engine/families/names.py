@@ -176,7 +176,7 @@ def _in_new_words(name: str) -> str:
 
 
 def _name_of_copy(canonical: str, name: str) -> str:
-    """Return the name of a copy between `rename` and `split`."""
+    """Return the name that `rename` gives a tensor that should equal another one; `split` compares and drops it."""
     return f"{canonical} as {name}"
 
 

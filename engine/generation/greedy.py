@@ -32,6 +32,7 @@ class SingleGroup(PathGroup):
         """The requests whose `uniforms` have no number left."""
 
     def leave(self, work: StepWork) -> None:
+        """Forget a request; it may have left before."""
         super().leave(work)
         self._exhausted.discard(cast(Generation, work))
 

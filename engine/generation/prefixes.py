@@ -204,7 +204,8 @@ class Prefixes:
             run = next(run for run in self._idle if not run.children)
             assert run.hypothesis is not None
             old, size = run.hypothesis, min(run.count, cells_of(tokens) * BLOCK)
-            tokens, self.kept = tokens - size, self.kept - size
+            tokens -= size
+            self.kept -= size
             if size == run.count:
                 del self._idle[run]
                 self._remove(run)

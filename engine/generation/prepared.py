@@ -107,9 +107,9 @@ class PreparedModel:
         return self._tokenizers[id(text)]
 
     def with_text(self, result: Generated, echo: Echo | None = None) -> Generated:
-        """Return a result with its text and those of its log probabilities, if the model has a tokenizer.
+        """Return a result with its text, and with the texts of its log probabilities, if the model has a tokenizer.
 
-        echo: what stands in front of it.
+        echo: the prompt whose ids, text and log probabilities are put in front of those of the result.
         """
         text, logprobs = result.text, result.logprobs
         if self.text is not None:

@@ -87,7 +87,7 @@ class Rules:
 
 
 class Follower:
-    """The rules of one hypothesis."""
+    """What the rules know of one hypothesis: it follows the ids, and says how the logits after them are changed."""
 
     __slots__ = ("_added", "_addends", "_changes", "_length", "_most", "_new", "_ngrams", "_prompt", "_rules", "_seen",
                  "_tables", "_tail", "_used")
@@ -105,7 +105,7 @@ class Follower:
             self._tables.append((rules.ngram - 1, self._ngrams))
         if rules.source_ngram > 1:
             self._tables.append((rules.source_ngram - 1, source))
-        for id in source.get((), ()):
+        for id in source.get((), ()):       # of runs of one id, none of which may come again
             self._use(id)
         self._most = max((m for m, _ in self._tables), default=0)
         self._tail: list[int] = []      # the last ids, `_most` of them

@@ -19,5 +19,6 @@ def stream_of_numbers(seed: int, source: NDArray[np.int64] | None, prompt: NDArr
     hashed = [f"{seed} {-1 if source is None else len(source)} {len(prompt)}".encode()]
     hashed += [np.asarray(ids, "<i8").tobytes() for ids in (source, prompt) if ids is not None]
     key = int.from_bytes(hashlib.blake2b(b" ".join(hashed), digest_size=16).digest(), "little")
-    # A counter has 256 bits in four words; NumPy adds 1 to the lowest one before each block of four numbers.
+    # A counter has 256 bits in four words. The highest one is the sample; NumPy adds 1 to the lowest one before each
+    # block of four numbers.
     return np.random.Generator(np.random.Philox(key=key, counter=sample << 192))

@@ -99,8 +99,8 @@ class _Continuation(Sequence):
 def row_with_next(sequence: Sequence, n: int, likely: int = 0) -> Row:
     """Return the row that reads the next n ids, and wants the logit of the id after each of them that is scored.
 
-    It sets `sequence.wants`, by which the schedule counts scores. likely: how many of the likeliest words are wanted in
-    each place, too. `sequence.ids` has at least one id behind the length of the sequence.
+    It puts these wants into `sequence.wants`, from which `Sequence.row` takes them. likely: how many of the likeliest
+    words are wanted in each place, too. `sequence.ids` has at least one id behind the length of the sequence.
     """
     places = range(max(sequence.first_scored, sequence.read) + 1, sequence.read + n + 1)
     sequence.wants = (tuple([Want(ids=sequence.ids[i : i + 1], likely=likely) for i in places])

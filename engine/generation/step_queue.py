@@ -171,7 +171,7 @@ class StepQueue(WorkQueue):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of works that have entered, and of works that wait; a work that was cancelled is in neither."""
+        """(works that have entered, works that wait); what was cancelled is ended first, and is in neither number."""
         if self._left or self._mark.torn:
             self._settle()
         entered = len(self._active)

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from queue import SimpleQueue
+from collections.abc import Iterator
 from typing import Any
 
-from ..queues.entry import has_news
 from ..queues.ticket import Ticket
 from .results import Token
 from .works import DecoderEntry
-
-
-class _Call(SimpleQueue[bool]):
-    """A bell that calls a function when it is rung, in the thread that rings it."""
-
-    def __init__(self, function: Callable[[], object]):
-        self._function = function
-
-    def put(self, item: bool, block: bool = True, timeout: float | None = None) -> None:
-        self._function()
 
 
 class DecoderTicket(Ticket):
@@ -44,19 +31,6 @@ class DecoderTicket(Ticket):
     def tokens(self, begin: int, most: int | None = None) -> list[Token]:
         """Return the new tokens so far but the first `begin` ones, and no more than `most` of them."""
         return self.entry.tokens(begin, most)
-
-    def call_at_news(self, seen: int, function: Callable[[], object]) -> None:
-        """Let a function be called, once, when there are more tokens than `seen`, or the end has come.
-
-        If that is so already, it is called here, in this thread; otherwise in the thread that steps, so it must be
-        quick, and raise nothing.
-        """
-        bell, bells = _Call(function), self.entry.bells
-        bells.append(bell)
-        if has_news([self.entry], seen):
-            with suppress(ValueError):      # the queue has called it meanwhile
-                bells.remove(bell)
-                function()
 
     def wait_for_more(self, tokens: int) -> None:
         """Wait until there are more than `tokens` new tokens, or the end has come."""

@@ -47,7 +47,7 @@ def _crop_middle(image: np.ndarray, height: int, width: int) -> np.ndarray:
 def _middle_slices(size: int, kept: int) -> tuple[slice, slice]:
     """Return (the part of `kept` pixels that a side of `size` pixels fills, the part of the side that fills it).
 
-    If an odd number of rows is missing, one more is added above than below; if one is too many, one more is cut below.
+    If the difference is odd, one row more is added above than below, or cut below than above.
     """
     if size >= kept:
         first = (size - kept) // 2

@@ -37,7 +37,10 @@ class _DroppingPlan:
         return self._plan.forward(self._embedded(batch), stop)
 
     def _embedded(self, batch: Batch) -> Batch:
-        """Return a batch of ids as one of embeddings; a batch of embeddings has none of ESM's scales."""
+        """Return a batch of ids as one of embeddings: word[id] s / (1 - dropped / T), and zeros for the dropped id.
+
+        A batch that has embeddings in place of ids stays as it is.
+        """
         if batch.input_ids is None:
             return batch
         rows = self._rows[batch.input_ids]
@@ -51,6 +54,8 @@ class _DroppingPlan:
 
 
 class _ObservingDroppingPlan(_DroppingPlan):
+    """A plan that drops tokens, and also gives hidden states and attention weights."""
+
     def __init__(self, plan: ObservingPlan, config: ModelConfig, words: np.ndarray):
         super().__init__(plan, config, words)
         self._observing = plan

@@ -51,7 +51,10 @@ def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[st
 
 
 def _questions_and_contexts(given: Any) -> tuple[Any, Any]:
-    """Return the questions and the contexts of one dictionary, or of a list of them; raises `InputError`."""
+    """Return the question and the context of a dictionary, or the lists of both of a list of dictionaries.
+
+    Raises `InputError` for anything else.
+    """
     rows = [given] if isinstance(given, Mapping) else given if isinstance(given, (list, tuple)) else []
     if not rows or not all(isinstance(row, Mapping) and {"question", "context"} <= row.keys() for row in rows):
         raise CallError(f"answer needs question and context; {POSITIONAL['answer']}, or a dictionary with both, not "
@@ -83,17 +86,17 @@ class Answers(WindowedTexts):
             self._runner, self.inputs[places.start : places.stop], self._answering, stop))
 
     def results_of(self, part: Slice, stop: Stop) -> Iterator[Any]:
-        """Yield the result of each pair of a slice."""
+        """Yield what `finish` makes of the answers to each pair of a slice."""
         for place, windows, logits in zip(part.places, part.windows or (), part.rows_of_inputs(), strict=True):
             yield self._finish(best_answers(self._runner.config.first_id, self.inputs[place][1], windows, logits,
                                             self._answering, stop))
 
 
 def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: AnswerOptions) -> Workload:
-    """Return the work for pairs of questions and contexts."""
+    """Return the work for pairs: the best answers, or with a coverage each answer or an abstention."""
     runner = model.runner_of("answer")
     if options.coverage is None:
-        return Answers(runner, pairs, options, *[_first] if options.top_k == 1 else [])
+        return Answers(runner, pairs, options, _first) if options.top_k == 1 else Answers(runner, pairs, options)
     if replace(options, coverage=None) != AnswerOptions():
         raise InputError("the coverage of answers is that of the default settings, on which a model is "
                          "calibrated; leave top_k, handle_impossible_answer and the other settings out")
@@ -104,6 +107,7 @@ def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: An
 
 
 def _first(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the best answer alone, for top_k=1."""
     return answers[0]
 
 

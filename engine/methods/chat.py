@@ -51,7 +51,8 @@ def conversation_place(i: int, single: bool) -> str:
 
 def _prepare(model: Any, messages: Any, options: ChatOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
-    """Return the works of conversations: a prompt for each, and then what `generate` does with token ids."""
+    """Return the call for one conversation or a list of them: `generate` of their prompts, whose results are replies.
+    """
     make: Prompts = model.chat_prompts
     conversations, single = conversations_of(messages)
     places = places or [conversation_place(i, single) for i in range(len(conversations))]

@@ -95,12 +95,13 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptio
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the labels and the scores of results, each as an array of Arrow."""
     return {name: column([row[name] for row in results], kind) for name, kind in (
         ("label", "string"), ("score", "float64"))}
 
 
 def _needs(model: EncodingModel) -> None:
-    """Raise `UnsupportedError` for a model without labels of its own that does not compare images with texts either."""
+    """Raise `UnsupportedError` for a model with neither labels of its own nor an encoder of images beside its texts."""
     if model.text is None or not model.reads_images:
         model.runner_of("classify")
 

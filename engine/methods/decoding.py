@@ -81,7 +81,7 @@ class PreparedWorks:
 
     def results(self, stop: Stop = NEVER) -> Iterator[Any]:
         """Yield the result of each input, in order, each as soon as it is there."""
-        # An error that somebody keeps would otherwise keep the open requests.
+        # The end of the block ends the open works; an error that somebody keeps would otherwise keep them.
         with closing(Results(self.queue, self.works, stop, self.place)) as of_works:
             for i, results in enumerate(of_works):
                 yield self.finish(i, results)
@@ -92,9 +92,9 @@ class DecoderMethod(NamedMethod[AnyOptions], Generic[AnyOptions, AnyPrepared]):
     """What a model that generates does with inputs."""
 
     prepare: Callable[..., AnyPrepared]
-    """Gets a model, the inputs of the caller, checked options, the `Stop` of the call, and what messages call each
-    input, None to count them from 0; returns the call. Raises `InputError` for a wrong input, before anything is
-    computed, and `UnsupportedError` for options that the model does not have."""
+    """Returns the call by (model, inputs of the caller, checked options, `Stop` of the call, what messages call each
+    input: None to count them from 0). Raises `InputError` for a wrong input, before anything is computed, and
+    `UnsupportedError` for options that the model does not have."""
 
     def results(self, model: Any, inputs: Any, options: AnyOptions, stop: Stop = NEVER,
                 places: Sequence[str] | None = None) -> Iterator[Any]:
@@ -118,8 +118,8 @@ class DecoderMethod(NamedMethod[AnyOptions], Generic[AnyOptions, AnyPrepared]):
         Raises `InputError` for a wrong value, and for another name if the method generates nothing; `prepare` raises it
         for a name that is no setting.
         """
-        known = {*self.options.__dataclass_fields__} - {"settings"}
         if not issubclass(self.options, GeneratingOptions):
             return super().read_options(given)
+        known = {*self.options.__dataclass_fields__} - {"settings"}     # all other names are those of settings
         settings = {name: value for name, value in given.items() if name not in known}
         return self.options(**{name: value for name, value in given.items() if name in known}, settings=settings)

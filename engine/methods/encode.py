@@ -31,6 +31,7 @@ OUTPUTS = ("sentence_embedding", "token_embeddings", None)
 
 
 def _output_value(name: str, value: Any) -> str | None:
+    """Return one of `OUTPUTS`; raises `InputError`."""
     if not is_one_of(value, OUTPUTS):
         raise InputError(f"{name} must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(value)}")
     return value
@@ -92,6 +93,7 @@ class _Encoding(Workload):
 
     def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions,
                  **settings: Any):
+        """settings: the arguments of `Workload` besides the inputs."""
         self._encoder, self._given, self._options, self._are_ids = encoder, inputs, options, are_ids(inputs)
         self._width = min(options.truncate_dim or encoder.width, encoder.whole_width)
         self._prompt = ""
@@ -121,10 +123,12 @@ class _Encoding(Workload):
         return Slice(places, encoder.unread(some, self._prompt, stop))
 
     def _finish(self, vectors: np.ndarray) -> np.ndarray:
+        """Return vectors [n, whole_width], cut to the width of the results and normalized if the options say so."""
         return self._encoder.finished(vectors, self._width, self._options.normalize_embeddings)
 
 
 def _of_texts(encoder: VectorEncoder) -> TextEncoder:
+    """Return an encoder that is one of texts; inputs that are no images have one."""
     assert isinstance(encoder, TextEncoder)
     return encoder
 
@@ -160,7 +164,7 @@ class _Vectors(_Encoding):
         self.results = np.empty((len(inputs), self._width), np.float32)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep what becomes of the vectors of sequences, [B, width]."""
+        """Keep the finished vectors of sequences. rows: [B, whole_width]."""
         self.results[[part.places[number] for number in numbers]] = self._finish(np.asarray(rows))
 
     def result(self) -> Any:
@@ -179,13 +183,16 @@ class _TokenVectors(_Encoding):
                          cost=Cost(token=NUMBER * encoder.token_width))
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the vectors of tokens, or the dictionary that is made of them."""
+        """Keep the vectors of the tokens of each sequence, or the dictionary of its features."""
         for number, row in zip(numbers, rows, strict=True):
             whole = self._options.output_value is None
             self.results[part.places[number]] = self._features(part.tokens, number, row) if whole else row
 
     def _features(self, tokens: Tokens, number: int, row: np.ndarray) -> dict[str, np.ndarray]:
-        """Return a dictionary of a sequence, as sentence-transformers for output_value=None, without padding."""
+        """Return the dictionary of one sequence that sentence-transformers has for output_value=None, without padding.
+
+        number: of the sequence among the tokens. row: the vectors of its tokens, [T, D].
+        """
         ids, encoder = tokens.input_ids[number], self._encoder
         skip = 0 if tokens.skips is None else tokens.skips[number]
         [vector] = self._finish(encoder.after_pooling(encoder.pooled(row, np.array([0, len(row)]), skip)))
@@ -203,7 +210,7 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: EncodeOptions
 
 
 def _listed(inputs: Any, options: EncodeOptions) -> Listed:
-    """Return texts, or lists of token ids, which are checked when they are read."""
+    """Return texts, or lists of token ids, which `_tokens_of_ids` checks later."""
     return Listed(inputs, lambda i, ids: ids) if are_ids(inputs) else listed_sentences(inputs)
 
 

@@ -60,6 +60,7 @@ class _SparseVectors(Workload):
 
 
 def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeSparseOptions) -> Workload:
+    """Return the work for texts, with the prompt in front of each."""
     runner = model.sparse_runner
     prompt = choose_prompt(runner.encoder.text, options.prompt, options.prompt_name)
     return _SparseVectors(runner, add_prompt(prompt, texts), options.max_active_dims or runner.config.max_active_dims)

@@ -32,6 +32,7 @@ from .workload import NUMBER, Cost, Slice, Workload, head_logits, token_vectors
 
 
 def _role(name: str, value: Any) -> str | None:
+    """Return the role of texts, "query", "document" or None; raises `InputError`."""
     if value is not None and not is_one_of(value, ROLE_PROMPTS):
         raise InputError(f'{name} must be "query", "document" or None, not {shown(value)}')
     return value
@@ -48,6 +49,7 @@ class EncodeTokensOptions(Options):
 
 
 def _needs(model: EncodingModel) -> None:
+    """Raise `UnsupportedError` for a model that was not trained to have vectors of tokens."""
     if "encode_tokens" not in model.heads:
         raise UnsupportedError("this model has one vector for each text, which encode returns; encode_tokens is "
                                "for folders of sentence-transformers' MultiVectorEncoder and of BGE-M3. "
@@ -90,12 +92,15 @@ class _HeadVectors(Workload):
 
 def _late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], task: str | None,
                 stop: Stop = NEVER) -> Tokens:
-    """Return the tokens of texts of a task, filled up."""
+    """Return the tokens of texts of a task; queries are filled up as `_expanded` says."""
     return _expanded(encoder.tokenizer_of(late.limit(task, encoder.limit))(list(texts), stop), late, task)
 
 
 def _expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:
-    """Return the tokens of texts of a task, filled up, with the number of tokens of each text that are read."""
+    """Return the tokens of queries, each filled up to `late.expansion_length` tokens; those of documents as they are.
+
+    `Tokens.reads` says then that no token reads those that fill up, unless `late.attend` is set.
+    """
     if task != "query" or late.expansion_length is None:
         return tokens
     sizes = [len(ids) for ids in tokens.input_ids]
@@ -119,7 +124,7 @@ def _stays(ids: np.ndarray, late: LateConfig, task: str | None) -> np.ndarray:
 
 
 def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeTokensOptions) -> Workload:
-    """Return the work for texts with their prompts: of late interaction, or of a head for tokens."""
+    """Return the work for texts, with the prompt of the call or of its task in front of each."""
     encoder, prompt = model.text_encoder, options.prompt
     if prompt is None and options.prompt_name is None and options.task is not None:
         prompt = role_prompt(encoder.text, ROLE_PROMPTS[options.task])

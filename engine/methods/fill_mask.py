@@ -98,7 +98,11 @@ def _words_of(runner: HeadRunner, ids: np.ndarray, places: np.ndarray, logits: n
 
 def _words_of_mask(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray, top_k: int,
            targets: np.ndarray | None, *, single: bool) -> list[dict[str, Any]]:
-    """Return the best words for one mask; scores: [V]."""
+    """Return the best words for one mask, the best first.
+
+    text: the ids of its tokens. place: of the mask among them. scores: the probabilities of all words, [V]. single:
+    whether the text has no other mask, so that the sequence in the result leaves special tokens out.
+    """
     ids = np.arange(len(scores)) if targets is None else targets
     k = min(top_k, len(ids))
     least = -np.partition(-scores[ids], k - 1)[k - 1]       # the k-th largest score
@@ -136,6 +140,7 @@ def _target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
 
 
 def _prepare(model: EncodingModel, texts: Sequence[str], options: FillMaskOptions) -> Workload:
+    """Return the work for texts."""
     runner = model.runner_of("fill_mask")
     targets = None if options.targets is None else _target_ids(runner, options.targets)
     return _Words(runner, texts, options.top_k, targets)

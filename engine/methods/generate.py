@@ -33,12 +33,16 @@ class GenerateOptions(GeneratingOptions):
 
 def _prepare(model: GeneratingModel, inputs: Any, options: GenerateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
+    """Return the call for a text, or a list of texts or of token ids."""
     return _requests(model.prepared, inputs, options, model.prepared.settings_of_call(options.settings), stop, places)
 
 
 def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, config: GenerationConfig, stop: Stop,
               places: Sequence[str] | None) -> PreparedWorks:
-    """Return the works of inputs with a checked configuration, and what makes a result of each."""
+    """Return the call with these settings: a checked work for each input, and what makes its results.
+
+    places: what messages call each input; None to count them from 0.
+    """
     asked = _heads(model, options.output_attentions)
     heads, samples, works = tuple(dict.fromkeys(asked.values())), config.num_return_sequences, []
     for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places, heads=heads,
@@ -60,7 +64,7 @@ def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, confi
 
 
 def _heads(model: PreparedModel, value: Any) -> dict[AttentionHead, AttentionHead]:
-    """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""
+    """Return the heads that output_attentions asks for, counted from 0, by the pairs (layer, head) of the caller."""
     if model.encoder_config is None and value is not None and value is not False:
         raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
     return read_attention_heads("output_attentions", value, model.config.num_layers, model.config.num_heads)

@@ -74,7 +74,10 @@ def check_no_prompts(model: PreparedModel, prompts: Any) -> None:
 
 def _parts(model: PreparedModel, item: Any, prompt: Any, special: bool, bound: Bound | None, stop: Stop
            ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None, str | None]:
-    """Return the source, the prompt and its text of the request of one input. bound: of its tokens, if it has its own.
+    """Return (source, prompt, text of the prompt) of the request of one input, None for each that it has not.
+
+    item: the input. prompt: what its result begins with, of a model with an encoder. bound: of the tokens of the input;
+    None for the usual one.
     """
     refuse_chat(item, _instead_of_messages(model))
     lengths = model.lengths

@@ -52,6 +52,7 @@ def read_pairs(given: Any, options: Options) -> tuple[list[tuple[str, str]], boo
 
 
 def _prepare_scores(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: PredictOptions) -> Workload:
+    """Return the work for the scores of pairs, with the prompt in front of each first text."""
     runner = model.runner_of("classify")
     prompt = choose_prompt(runner.encoder.text, options.prompt, options.prompt_name)
     return pair_logits(runner, add_prompt(prompt, pairs), lambda logits: scores_of(
@@ -87,6 +88,7 @@ class QueryLogits(Logits):
 
 
 def _prepare_ranks(model: EncodingModel, given: tuple[str, list[str]], options: RankOptions) -> Workload:
+    """Return the work that ranks documents. given: the query and the documents."""
     runner, (query, texts) = model.runner_of("classify"), given
     limit = limit_of_rank(model.calibrations, options.coverage, options.top_k)
     documents = texts if options.return_documents else None

@@ -50,41 +50,48 @@ class RerankerRankOptions(RerankerPredictOptions):
     coverage: float | None = None
 
 
-_Asked: TypeAlias = tuple[Sequence[int], LastLogits, DecoderTicket]
-"""The numbers of the prompts of one query, their work and its ticket."""
+_Submitted: TypeAlias = tuple[Sequence[int], LastLogits, DecoderTicket]
+"""(numbers of the prompts of one query, their work, its ticket)"""
 
 
 class PromptLogits:
     """Computes the logit of each prompt of one call in the queue of a language model, as a `Computing`.
 
-    Prompts of one query begin alike, and the model reads this beginning once for all of them.
+    Prompts of one query begin alike, and the model reads this beginning once for all of them. A call of the library
+    submits its prompts to the queue of the model itself (`rows`). A server has a `ModelQueue` in front of that, which
+    knows when the turn of a request comes; its batches have prompts of several requests (`work`).
     """
 
     def __init__(self, queue: StepQueue, answers: Sequence[int], queries: Sequence[str], cache_key: str = ""):
         """answers: the ids of one or two tokens. queries: that of each prompt of the call. cache_key: whose prompts
         share what is read.
 
-        The logit of a prompt is that of the first answer, without that of the second one if there are two.
+        The logit of a prompt is that of the first answer, minus that of the second one if there are two.
         """
         self._queue, self._answers, self._queries, self._cache_key = queue, (*answers,), queries, cache_key
 
     def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
         """Yield ([number of a prompt], [its logit]) for each prompt of the call, as soon as it is there."""
-        asked: list[_Asked] = []
+        submitted: list[_Submitted] = []
         try:
-            self.ask(range(len(tokens.input_ids)), tokens.input_ids, call.stop, asked)
-            for number, logit in _logits_of_prompts(asked):
+            self.submit(range(len(tokens.input_ids)), tokens.input_ids, call.stop, submitted)
+            for number, logit in _logits_of_prompts(submitted):
                 yield [number], [logit]
         finally:
-            _cancel(asked)
+            _cancel(submitted)
 
     def work(self, tokens: Tokens, call: Call) -> Work:
-        """Return the work of all prompts of the call for a queue in front of that of the model."""
+        """Return the work of all prompts of the call for the queue in front of that of the model."""
         return Work(_PromptsOfCalls(self._queue, self._answers), [len(ids) for ids in tokens.input_ids],
                     (self, tokens.input_ids))
 
-    def ask(self, numbers: Sequence[int], prompts: Sequence[NDArray[Any]], stop: Stop, asked: list[_Asked]) -> None:
-        """Let some prompts wait for the model. prompts: all of the call. asked: gets what is asked, for each query."""
+    def submit(self, numbers: Sequence[int], prompts: Sequence[NDArray[Any]], stop: Stop, submitted: list[_Submitted]
+               ) -> None:
+        """Submit some prompts to the queue of the model, as one work for each query, and append these to `submitted`.
+
+        It returns nothing, so that after an error between two works the caller can cancel those before it. numbers: of
+        the prompts to submit. prompts: all of the call.
+        """
         by_query: dict[str, list[int]] = {}
         for number in numbers:
             by_query.setdefault(self._queries[number], []).append(number)
@@ -92,42 +99,43 @@ class PromptLogits:
         for members in by_query.values():
             work = LastLogits([prompts[i] for i in members], [*self._answers], names=[f"pair {i}" for i in members])
             work.cache_key = self._cache_key
-            asked.append((members, work, self._queue.submit(work, owner=owner, stop=stop)))
+            submitted.append((members, work, self._queue.submit(work, owner=owner, stop=stop)))
 
 
 @dataclass(frozen=True)
 class _PromptsOfCalls:
-    """A job of `Work`: it computes prompts of several calls together, with answers that are the same."""
+    """A job of `Work`: it computes prompts of several calls together. Jobs with the same answers are equal."""
 
     queue: StepQueue
     answers: tuple[int, ...]
 
     def __call__(self, pieces: Pieces, stop: Stop) -> NDArray[np.float32]:
         """Return the logits of all pieces; the data of each work is its `PromptLogits` and its prompts."""
-        asked: list[list[_Asked]] = [[] for _ in pieces]
+        submitted: list[list[_Submitted]] = [[] for _ in pieces]
         try:
-            for (work, numbers), of_call in zip(pieces, asked, strict=True):
+            for (work, numbers), of_call in zip(pieces, submitted, strict=True):
                 logits, prompts = work.data
-                logits.ask(numbers, prompts, stop, of_call)
-            found = [dict(_logits_of_prompts(of_call)) for of_call in asked]
+                logits.submit(numbers, prompts, stop, of_call)
+            found = [dict(_logits_of_prompts(of_call)) for of_call in submitted]
         finally:
-            for of_call in asked:
+            for of_call in submitted:
                 _cancel(of_call)
         return np.array([logits[number] for logits, (_, numbers) in zip(found, pieces, strict=True)
                          for number in numbers], np.float32)
 
 
-def _logits_of_prompts(asked: Sequence[_Asked]) -> Iterator[tuple[int, np.float32]]:
-    """Yield the number and the logit of each prompt that was asked."""
-    for members, work, ticket in asked:
+def _logits_of_prompts(submitted: Sequence[_Submitted]) -> Iterator[tuple[int, np.float32]]:
+    """Yield (number of a prompt, its logit) for each prompt that was submitted, as they come for each query."""
+    for members, work, ticket in submitted:
         for token in ticket:        # its id is the number of a prompt of the work that has its logits now
             logits = work.scores[token.id]
             assert logits is not None
             yield members[token.id], logits[0] - logits[1] if len(logits) == 2 else logits[0]
 
 
-def _cancel(asked: Sequence[_Asked]) -> None:
-    for _, _, ticket in asked:
+def _cancel(submitted: Sequence[_Submitted]) -> None:
+    """Cancel the works that have not ended."""
+    for _, _, ticket in submitted:
         ticket.cancel()
 
 
@@ -177,11 +185,13 @@ def _workload(model: Any, query: str | None, pairs: Sequence[tuple[str, str]],
 
 def _prepare_scores(model: Any, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions
                     ) -> Workload:
+    """Return the work for the scores of pairs."""
     return _workload(model, None, pairs, options,
                      lambda logits: logits if options.logits else model.scores_of(logits))
 
 
 def _prepare_ranks(model: Any, given: tuple[str, list[str]], options: RerankerRankOptions) -> Workload:
+    """Return the work that ranks documents. given: the query and the documents."""
     query, texts = given
     limit = limit_of_rank(model.calibrations, options.coverage, options.top_k)
     documents = texts if options.return_documents else None

@@ -45,8 +45,8 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
 
 
 def _workload(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions) -> tuple[Workload, bool]:
-    """Return the work of a call, and whether the caller gave one input alone."""
-    both = False        # whether the method reads texts and images
+    """Read the inputs of a call as texts or as images; return its work, and whether the caller gave one input alone."""
+    both = False        # whether the method and the model read texts and images
     if method.prepare_images is not None and model.reads_images:
         alone = model.text is None
         both = not alone
@@ -135,4 +135,5 @@ def _stream(encode: Callable[..., Any], parts: Iterator[Any], show: bool | None,
 
 
 def _by_ranges(precision: Any) -> bool:
+    """Return whether vectors in a precision are integers, which depend on the ranges of all vectors."""
     return isinstance(precision, str) and canonical_name(precision) in ("int8", "uint8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..base.arguments import is_one_of
 from ..base.errors import InputError, UnsupportedError, shown
@@ -46,7 +46,7 @@ class Tokenized:
 
     @property
     def bytes(self) -> int:
-        """About how much memory the tokens, the rows and the results take."""
+        """About how many bytes the tokens, the rows and the results take."""
         return self.workload.cost.of(len(self.lengths), sum(self.lengths)) + sum(map(_embedded, self._parts))
 
     @property
@@ -55,7 +55,9 @@ class Tokenized:
         return isinstance(self.workload.inputs, Images)
 
     def result(self, rows: Sequence[Any], stop: Stop = NEVER) -> Any:
-        """Return the result of the call by the row of each sequence, None for none; or the steps that make it, if many.
+        """Return the result of the call, or, of a call with several slices, the steps whose last one returns it.
+
+        rows: of each sequence; None for one without a row.
         """
         if len(self._parts) > 1:
             return self._result_in_steps(rows, stop)
@@ -114,23 +116,36 @@ def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, 
 
 
 def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[int, None, Tokenized]:
-    parts: list[Slice] = []
-    marks: list[bool] = []
-    cuts, inputs, tokens, embedded = Cuts(truncation, marks=marks), len(workload.inputs), 0, 0
-    count = workload.sequences * inputs
-    least = workload.least(stop)        # of each input
+    """Make the tokens of a call, one slice a step, and return them.
+
+    Before each slice it yields about how many bytes the call takes at least, by the tokens that were made, and by the
+    least that the other inputs can have; where a method counts the tokens of a slice before it makes them, also after
+    each count. So the caller can refuse a call before its memory is taken.
+    """
+    inputs, parts = len(workload.inputs), cast(list[Slice], [])
+    marks: list[bool] = []      # whether each input was cut; nobody says so of inputs such as images, which are not
+    cuts = Cuts(truncation, marks=marks)
+    least = workload.least(stop)        # tokens of each input
+    made = embedded = 0         # of the slices so far: tokens, and bytes of the vectors of images
+
+    def least_bytes(here: int) -> int:
+        """Return the bytes of the call, if the present slice has `here` tokens."""
+        tokens = made + here + least * (inputs - places.stop)
+        return embedded + max(passing, workload.cost.of(workload.sequences * inputs, tokens))
+
     for places in workload.parts(STEP_INPUTS, STEP_CHARACTERS):
-        rest, passing = least * (inputs - places.stop), workload.passing(places)
-        yield embedded + max(passing, workload.cost.of(count, tokens + least * len(places) + rest))
+        passing = workload.passing(places)
+        yield least_bytes(least * len(places))
         for here in workload.token_sums(places, stop):
-            yield max(passing, workload.cost.of(count, tokens + here + rest))
+            yield least_bytes(here)
         with reporting(cuts):
             part = workload.slice(places, stop)
         parts.append(part)
-        tokens, embedded = tokens + sum(part.counts), embedded + _embedded(part)
+        made += sum(part.counts)
+        embedded += _embedded(part)
     return Tokenized(workload, parts, marks or [False] * inputs)
 
 
 def _embedded(part: Slice) -> int:
-    """Return how many bytes the vectors of the tokens of images take."""
+    """Return how many bytes the vectors take that stand for the tokens of images in a slice; 0 for texts."""
     return sum(vectors.nbytes for vectors in part.tokens.embeds or ())

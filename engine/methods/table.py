@@ -47,6 +47,7 @@ def generating_methods_of(model: GeneratingModel) -> dict[str, DecoderMethod[Any
 
 
 def _fits(method: NamedMethod[Any], model: Any) -> bool:
+    """Return whether a model has what a method needs."""
     try:
         method.needs(model)
     except UnsupportedError:

@@ -39,7 +39,7 @@ class TagOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         tagging, stride = check_tagging(self.aggregation_strategy, self.ignore_labels, self.stride, self.words)
-        object.__setattr__(self, "ignore_labels", tagging.ignored)
+        object.__setattr__(self, "ignore_labels", tagging.ignored)      # what was checked, in place of what was given
         object.__setattr__(self, "stride", stride)
 
     @property
@@ -73,6 +73,8 @@ class WindowedTexts(Workload, ABC):
 
 
 class _Tags(WindowedTexts):
+    """The tags or the entities of each text, or of each list of words."""
+
     def __init__(self, runner: HeadRunner, texts: Sequence[Any], options: TagOptions):
         super().__init__(runner, texts)
         self._options, self._tagging = options, options.tagging
@@ -123,7 +125,7 @@ class WordLogits(WindowedTexts):
             self._runner, self.inputs[places.start : places.stop], stride=None, split=True, stop=stop))
 
     def results_of(self, part: Slice, stop: Stop) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the words and their logits of each text of a slice."""
+        """Yield (numbers of the words that have tokens, their logits) of each text of a slice."""
         for [places], [logits] in zip(part.windows or (), part.rows_of_inputs(), strict=True):
             first = first_of_words(places)
             rows = np.array([*first.values()], np.int64)
@@ -132,6 +134,7 @@ class WordLogits(WindowedTexts):
 
 
 def _listed(inputs: Any, options: TagOptions) -> Listed:
+    """Return a list of texts, or of lists of words if the options say so."""
     if options.is_split_into_words:
         return Listed(listed(inputs), lambda i, words: read_words([words])[0][0])
     return listed_texts(inputs)

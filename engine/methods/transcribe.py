@@ -18,6 +18,7 @@ from .decoding import DecoderMethod, GeneratingOptions
 
 
 def _timestamps(name: str, value: Any) -> bool | str:
+    """Return True, False or "word"; raises `InputError`."""
     if isinstance(value, str) and value == "word":
         return value
     if value not in (True, False):

@@ -66,13 +66,17 @@ def choose_languages(family: str, languages: dict[str, int], sources: Sequence[N
 
 
 def _id_of(name: str, code: Any, languages: dict[str, int]) -> int:
+    """Return the id of the token of a language; raises `InputError`. name: the caller's argument with the code."""
     if not isinstance(code, str) or code not in languages:
         raise InputError(f"{name} must be one of {', '.join(languages)}, not {shown(code)}")
     return languages[code]
 
 
 def _replaced(ids: NDArray[np.int64], known: NDArray[np.int64], at_end: bool, language: int) -> NDArray[np.int64]:
-    """Return ids with another language token, at the end or at the start."""
+    """Return the ids of a source with another language token in the place of its own, at its end or at its start.
+
+    known: the ids of all language tokens.
+    """
     place = len(ids) - 1 if at_end else 0
     if not len(ids) or ids[place] not in known:
         raise UnsupportedError("the model's tokenizer adds no language token to a text, so source_language has no "
@@ -120,7 +124,7 @@ def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, pl
 
 def _prepare(model: GeneratingModel, texts: Any, options: TranslateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
-    """Return the works of texts to translate: what `generate` does with other inputs and settings."""
+    """Return the call for a text or a list of texts: `generate` with language tokens, whose results are texts."""
     inputs, settings = sources_of(model, texts, options, places)
     if (told := settings.get("logprobs")) is not None and told is not False:
         raise InputError("translate returns texts, without log probabilities; leave logprobs out, or call generate")

@@ -61,8 +61,7 @@ def token_vectors(encoder: VectorEncoder) -> Computation:
 
 
 def head_logits(runner: HeadRunner) -> Computation:
-    """Return what computes the logits of each sequence, float32 [rows, outputs]; of one without tokens there are none.
-    """
+    """Return what computes the logits of each sequence, float32 [rows, outputs]; one without tokens has no row."""
     return Computation(runner.vector_encoder.queue, runner.logits)
 
 
@@ -85,7 +84,7 @@ class Slice:
     def of_windows(cls, places: range, windows: Sequence[Sequence[Places]]) -> Slice:
         """Return a slice of inputs that are read in windows."""
         tokens = tokens_of_windows(windows)
-        return cls(places, tokens, windows, [None] * len(tokens.input_ids), [*map(len, windows)])
+        return cls(places, tokens, windows, rows=[None] * len(tokens.input_ids), sequences=[*map(len, windows)])
 
     @property
     def counts(self) -> list[int]:
@@ -113,7 +112,7 @@ class Cost(NamedTuple):
     """For each token of a sequence."""
 
     def of(self, sequences: int, tokens: int) -> int:
-        """Return about how many bytes a call takes: its tokens, its rows and its results."""
+        """Return about how many bytes a call takes with these numbers of sequences and of tokens in all of them."""
         ids_and_type = 4 + 4     # int32
         return sequences * (_SEQUENCE + self.sequence) + tokens * (ids_and_type + self.token)
 
@@ -168,7 +167,7 @@ class Workload:
         return iter(())
 
     def passing(self, places: range) -> int:
-        """Return about how many bytes `slice` takes while it runs, where it reads inputs whole, however large they are.
+        """Return about how many bytes `slice` takes for these inputs only while it runs, because it reads them whole.
         """
         return self.inputs.passing(places) if isinstance(self.inputs, Images) else 0
 
@@ -178,7 +177,7 @@ class Workload:
         return Slice(places, self._tokenize(self.inputs[places.start : places.stop], stop))
 
     def beyond(self, row: Any) -> int:
-        """Return how many bytes the row of a sequence and its result take beyond the cost, which is of a usual row."""
+        """Return how many bytes a row and its result take beyond `cost`, which counts a row of the usual size."""
         return 0
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:

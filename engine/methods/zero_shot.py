@@ -92,7 +92,7 @@ class ImageLabels(Workload):
         self._directions: np.ndarray | None = None
 
     def end(self, part: Slice, stop: Stop = NEVER) -> None:
-        """Make the labels of each image of a slice.
+        """Make the labels of each image of a slice, by its vector, which `take` has put into the results.
 
         The sum of each cosine is added in one order, so that no bit depends on the other images.
         """

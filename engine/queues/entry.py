@@ -20,6 +20,7 @@ class OwnStop(Stop):
     __slots__ = ("outer",)
 
     def __init__(self, outer: Stop, deadline: float):
+        """outer: the stop of the call. deadline: of the work, a `time.monotonic()`; 0 for none."""
         is_own = deadline > 0 and not 0 < outer.deadline < deadline
         super().__init__(deadline if is_own else outer.deadline, LATE_REQUEST if is_own else outer.message)
         self.outer = outer
@@ -37,9 +38,9 @@ class OwnStop(Stop):
 
 
 class TicketRef(weakref.ref[Any]):
-    """A weak reference to a ticket, which the queue gets when nobody holds the ticket any more.
+    """A weak reference to a ticket. When nobody holds the ticket any more, it is appended to `WorkQueue._left`.
 
-    Its callback is a function of C, so no Python code runs then, which a signal could interrupt.
+    That is done by its callback, a function of C: no Python code runs then, which a signal could interrupt.
     """
 
     entry: Entry | None = None
@@ -52,7 +53,7 @@ class Bell(SimpleQueue[bool]):
     __slots__ = ("entries", "seen")
 
     def __init__(self, entries: Sequence[Entry], seen: int | None):
-        """entries, seen: as in `has_news`."""
+        """entries, seen: the news that it waits for, as in `has_news`."""
         self.entries, self.seen = entries, seen
 
 
@@ -75,11 +76,12 @@ class Entry:
         self.end_bells: deque[SimpleQueue[bool]] = deque()
         """Of the threads that wait for the end."""
         self.callbacks: deque[Callable[[], object]] = deque()
+        """Functions to call once at the end."""
         self.since = time.perf_counter()        # when it began to wait for its next batch
-        self.waited = self.computing = 0.0
+        self.waited = self.computing = 0.0      # seconds: in which it waited for batches, and which these took
 
     def bells_of(self, seen: int | None) -> deque[SimpleQueue[bool]]:
-        """Return the bells of those who wait for a part beyond `seen` ones, or for the end; None: for the end."""
+        """Return the bells of those who wait for more than `seen` parts, or the end; None: for the end alone."""
         return self.end_bells if seen is None else self.bells
 
     def ring(self) -> None:
@@ -99,15 +101,16 @@ class Entry:
 
 
 def _ring(bells: deque[SimpleQueue[bool]]) -> None:
+    """Wake the threads of all bells, and take the bells down; these threads need not take the turn."""
     while bells:
         try:
             bells.popleft().put(False)
-        except IndexError:      # its thread has taken it
+        except IndexError:      # its thread has taken it down
             return
 
 
 def has_news(entries: Sequence[Entry], seen: int | None) -> bool:
-    """Return whether there are more than `seen` parts of one of some entries, or its end; None: whether its end."""
+    """Return whether one of some entries has more than `seen` parts, or has ended; None: whether one has ended."""
     for entry in entries:       # noqa: SIM110, because a generator for each look costs more than the look
         if entry.end is not None or (seen is not None and len(entry.parts) > seen):
             return True

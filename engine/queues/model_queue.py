@@ -118,7 +118,7 @@ class ModelQueue(WorkQueue):
         return result
 
     def _compute_alone(self, work: Work, stop: Stop) -> Any:
-        """Return the rows of a work that is one batch; None if it is none, or if others wait or step.
+        """Compute a work at once, and return its rows; None, and nothing, if it is not one batch, or if others wait.
 
         So a caller alone needs no ticket, which would cost a short text some percent of its time.
         """
@@ -132,7 +132,8 @@ class ModelQueue(WorkQueue):
             with self._turn.take_if_free() as taken:
                 if taken:
                     stop.check()
-                    begun, self._before = time.perf_counter(), 1
+                    begun = time.perf_counter()
+                    self._before = 1
                     tokens, packed = work.packed([(work, work.order)], tokens)
                     rows = work.job(packed, stop)
                     self._note_batch([work], pieces, tokens, time.perf_counter() - begun)
@@ -150,7 +151,7 @@ class ModelQueue(WorkQueue):
     @property
     def tokens(self) -> int:
         """The tokens that wait for a batch."""
-        return self.order.tokens + sum(sign * waiting.left for waiting, sign in self._changes())
+        return self.order.tokens + sum(sign * entry.left for entry, sign in self._changes())
 
     def before_first(self, owner: str, first: int, priority: int = 0) -> int:
         """Return how many tokens come before the first piece of a new work, those of the present batch too.
@@ -167,18 +168,19 @@ class ModelQueue(WorkQueue):
         return self.in_flight + self.order.before_last(owner, size, priority, self._changes())
 
     def _changes(self) -> list[tuple[RowsEntry, int]]:
-        """Return the works that the next step lets into the order, and those that it takes out."""
+        """Return (work, 1) for each work that the next step lets into the order, (work, -1) for each that it takes out.
+        """
         if not self._arrived and not self._left:
             return []
-        come = [waiting for waiting in [*self._arrived] if waiting.end is None and waiting.number not in self._open]
+        come = [entry for entry in [*self._arrived] if entry.end is None and entry.number not in self._open]
         left = {entry for one in [*self._left] if (entry := one.entry if isinstance(one, TicketRef) else one)}
-        return [(waiting, 1) for waiting in come] + [(waiting, -1) for waiting in left if waiting.end is None]
+        return [(entry, 1) for entry in come] + [(entry, -1) for entry in left if entry.end is None]
 
     def _rest(self) -> float:
         """Return how many seconds to sleep for callers that the last batch served, so that they are not a batch apart.
 
         Otherwise a few callers fall into two groups that take turns, with batches of half the size. The last one that
-        comes again computes for all.
+        comes again computes for all. A call after a rest also notes whether the rest was of use (`_patience`).
         """
         seconds = self._ended + min(self._patience * self._seconds, LONGEST) - time.perf_counter()
         if seconds <= 0 and not self._rests:
@@ -187,15 +189,15 @@ class ModelQueue(WorkQueue):
         if seconds > 0 and not came:
             self._rests = True
             return seconds
-        if self._rests:
-            self._rests, self._patience = False, min(1.0, 2 * self._patience) if came else max(
-                LEAST, self._patience / 4)
+        if self._rests:     # the rest is over
+            self._rests = False
+            self._patience = min(1.0, 2 * self._patience) if came else max(LEAST, self._patience / 4)
         return 0.0
 
     def _all_came(self) -> bool:
         """Return whether as many works wait as before the last batch, or enough for a batch without them."""
         return (len(self._open) + len(self._arrived) >= self._callers
-                or self.order.tokens + sum(waiting.left for waiting in [*self._arrived]) >= ENOUGH)
+                or self.order.tokens + sum(entry.left for entry in [*self._arrived]) >= ENOUGH)
 
     def _compute_next(self) -> bool:
         """Compute one batch; return False if none waits."""
@@ -203,9 +205,9 @@ class ModelQueue(WorkQueue):
             return False
         room = self._room()
         new, self._new = self._new, []
-        # Without works of before, and with room for all new ones, no order is needed.
+        # If no older work waits, and one batch has room for all new ones, no order is needed.
         batch = None if len(self.order) else NextBatch.of_all(new, room)
-        if batch is None:
+        if batch is None:       # there is more than one batch
             for entry in new:
                 self.order.add(entry)
             batch = self.order.take(room)
@@ -222,17 +224,20 @@ class ModelQueue(WorkQueue):
         return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self.rate * SECONDS)))
 
     def _enter(self, entry: RowsEntry) -> None:
+        """Let a work wait for its batches; it enters the order with the next batch."""
         if entry.pieces_left:
             self._new.append(entry)
         else:       # the last rows were given in a step that an interrupt ended
             self._finish(entry, True)
 
     def _forget(self, entry: RowsEntry) -> None:
+        """Forget a work that ends; it may have left before."""
         if entry in self._new:
             self._new.remove(entry)
         self.order.drop(entry)
 
     def _reset(self) -> None:
+        """Forget all works, and take back the pieces of batches that were never computed."""
         self.order, self._new, self.in_flight = Order(), [], 0
         for entry in [*self._open.values()]:
             entry.rewind()
@@ -247,13 +252,13 @@ class ModelQueue(WorkQueue):
         try:
             tokens = self._run(works, tokens)
         except BaseException as error:
-            if self._must_leave(error):
-                raise       # of a signal handler; the works go back into the order
+            if self._must_leave(error):     # that of a signal handler: the works go back into the order
+                raise
             fault = error
         if fault is not None:
             self._run_apart(works, fault, self._run_left)
         self.in_flight = 0
-        self._note_batch([waiting.work for waiting in works], batch.pieces, tokens, time.perf_counter() - begun,
+        self._note_batch([entry.work for entry in works], batch.pieces, tokens, time.perf_counter() - begun,
                          fault is not None)
 
     def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
@@ -271,40 +276,38 @@ class ModelQueue(WorkQueue):
             before, kept = self._measured, 1 - 1 / KEPT
             self._measured = kept * before[0] + tokens, kept * before[1] + max(seconds, 1e-6)
 
-    def _run(self, works: Sequence[RowsEntry], tokens: int) -> int:
-        """Compute what was taken of some works of one job, hand out the rows, and return the tokens of the batch.
-
-        tokens: the sum of the costs.
-        """
+    def _run(self, entries: Sequence[RowsEntry], tokens: int) -> int:
+        """Compute the pieces that were taken of some works of one job, hand out the rows, and end the works that are
+        done. Return the tokens of the batch. tokens: the sum of the costs."""
         begun = time.perf_counter()
-        pieces = [(waiting.work, waiting.work.order[waiting.given : waiting.taken]) for waiting in works]
-        shared = len(works) > 1
-        tokens, packed = works[0].work.packed(pieces, tokens)
+        pieces = [(entry.work, entry.work.order[entry.given : entry.taken]) for entry in entries]
+        shared = len(entries) > 1
+        tokens, packed = entries[0].work.packed(pieces, tokens)
         self._tell_served()     # who go on as soon as the job releases Python's lock
         # The stop of one work must not end the batch of others.
-        rows = works[0].work.job(packed, NEVER if shared else works[0].stop)
+        rows = entries[0].work.job(packed, NEVER if shared else entries[0].stop)
         first, ended = 0, time.perf_counter()
-        for waiting, (_, numbers) in zip(works, pieces, strict=True):
-            waiting.clock(begun, ended)
+        for entry, (_, numbers) in zip(entries, pieces, strict=True):
+            entry.add_times(begun, ended)
             own = rows[first : first + len(numbers)] if shared else rows
-            waiting.give(own, shared)
+            entry.give(own, shared)
             first += len(numbers)
-            if waiting.work.look is not None:
+            if entry.work.look is not None:
                 try:
-                    waiting.work.look(own)
+                    entry.work.look(own)
                 except Exception as error:
                     if self._must_leave(error):
                         raise
-                    self._finish(waiting, error)
+                    self._finish(entry, error)
                     continue
-            if waiting.given == len(waiting.work.order):
-                self._finish(waiting, True, later=True)
+            if entry.given == len(entry.work.order):
+                self._finish(entry, True, later=True)
         return tokens
 
-    def _run_left(self, waiting: RowsEntry) -> None:
+    def _run_left(self, entry: RowsEntry) -> None:
         """Compute what a batch has taken of a work and has not given."""
-        if waiting.taken > waiting.given:
-            self._run([waiting], 0)
+        if entry.taken > entry.given:
+            self._run([entry], 0)
 
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""

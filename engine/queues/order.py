@@ -72,6 +72,8 @@ Each = TypeVar("Each", bound=Queued)
 
 @dataclass(eq=False)
 class _Entry(Generic[Each]):
+    """A work that waits, in the heap of its owner and job."""
+
     work: Each
     time: float
     """`_Owner.start` when the work came, plus the tokens that were taken of it since."""
@@ -81,6 +83,8 @@ class _Entry(Generic[Each]):
 
 @dataclass(eq=False)
 class _Owner:
+    """An owner with works that wait at one priority."""
+
     time: float
     """`_Level.start` when the owner came, plus the tokens that were taken of its works since."""
     start: float = 0.0
@@ -115,8 +119,9 @@ class NextBatch(Generic[Each]):
             if work.job != job or work.left > batch.room or work.most is not None:
                 return None
             batch.taken[work] = work.pieces_left
-            batch.tokens, batch.room, batch.pieces = (
-                batch.tokens + work.left, batch.room - work.left, batch.pieces + work.pieces_left)
+            batch.tokens += work.left
+            batch.room -= work.left
+            batch.pieces += work.pieces_left
         for work in works:
             work.take_all()
         return batch
@@ -145,6 +150,7 @@ class _Level:
         self._numbers = count()
 
     def add(self, entry: _Entry[Any]) -> None:
+        """Let a work wait, with the time that its owner gives to a new one."""
         work = entry.work
         owner = self.owners.get(work.owner)
         if owner is None:
@@ -160,6 +166,7 @@ class _Level:
         heapq.heappush(heap, (entry.time, next(self._numbers), entry))
 
     def drop(self, entry: _Entry[Any]) -> None:
+        """Let a work wait no longer of which pieces are left; its heap may keep the entry for a while."""
         owner = self.owners[entry.work.owner]
         self._end(owner, entry)
         heap = owner.heaps.get(entry.work.job, [])
@@ -168,6 +175,7 @@ class _Level:
             heapq.heapify(heap)
 
     def _end(self, owner: _Owner, entry: _Entry[Any]) -> None:
+        """Count a work no longer that waits no longer, and forget its owner after the last one."""
         entry.waits = False
         owner.works -= 1
         owner.tokens -= entry.work.left
@@ -176,13 +184,21 @@ class _Level:
             del self.owners[entry.work.owner]
 
     def next_job(self) -> Hashable:
-        """Return the job of the work that is next."""
-        tops = [(found[0].time, found[1][0][:2], job) for job in [*self._lines]     # a copy, as `_top` deletes lines
-                if (found := self._top(job)) is not None]
+        """Return the job of the work that is next, by the time of its owner, then by its own time, then by arrival."""
+        tops: list[tuple[float, float, int, Hashable]] = []
+        for job in [*self._lines]:      # a copy, as `_top` deletes lines
+            if (found := self._top(job)) is not None:
+                owner, heap = found
+                time, number, _ = heap[0]
+                tops.append((owner.time, time, number, job))
         return min(tops)[-1]
 
     def fill(self, job: Hashable, batch: NextBatch[Any], grain: int) -> list[_Entry[Any]]:
-        """Take pieces into a batch while there is room; return the entries of which all pieces are taken now."""
+        """Take pieces into a batch while there is room; return the entries of which all pieces are taken now.
+
+        Each turn takes about `grain` tokens of the work that is next. Its time and its owner's time grow by these, and
+        the times that new owners and works begin with by the share of each one that waits.
+        """
         ended: list[_Entry[Any]] = []
         while (found := self._top(job)) is not None:
             owner, heap = found
@@ -209,7 +225,10 @@ class _Level:
         return self._top(job) is not None
 
     def _top(self, job: Hashable) -> tuple[_Owner, list[tuple[float, int, _Entry[Any]]]] | None:
-        """Return the owner that is next in a job, with its heap, whose first work is next; None if none waits."""
+        """Return the owner that is next in a job, and its heap, whose first work is next; None if none waits.
+
+        On the way it removes dropped works and owners without works, and mends the order of old times.
+        """
         line = self._lines.get(job)
         while line:
             time, number, owner = line[0]
@@ -274,9 +293,9 @@ class Order(Generic[Each]):
             job = job if batch.taken else level.next_job()
             for entry in level.fill(job, batch, max(1, most // GRAIN)):
                 del self._entries[entry.work]
-            full = level.has(job)
+            is_full = level.has(job)        # a work that waits found no room
             self._forget_empty(priority)
-            if full:
+            if is_full:
                 break
         return batch
 
@@ -301,8 +320,8 @@ class Order(Generic[Each]):
         return higher + mine + sum(min(tokens, mine + size) for tokens in others)
 
     def _waiting(self, owner: Hashable, priority: int, changes: Changes) -> tuple[tuple[int, int], list[int], int]:
-        """Return of an owner at a priority the tokens, and those of first pieces; of each other owner there the tokens;
-        and the tokens of all higher priorities."""
+        """Return ((tokens of an owner at a priority, tokens of first pieces among them), tokens of each other owner at
+        that priority, tokens at all higher priorities), as they will be after the changes."""
         found: dict[Hashable, tuple[int, int]] = {}
         higher = 0
         for number, level in [*self._levels.items()]:
@@ -319,5 +338,6 @@ class Order(Generic[Each]):
         return found.pop(owner, (0, 0)), [tokens for tokens, _ in found.values()], higher
 
     def _forget_empty(self, priority: int) -> None:
+        """Forget a priority at which no work waits."""
         if not self._levels[priority].owners:
             del self._levels[priority]

@@ -62,7 +62,8 @@ class RowsEntry(Entry):
 
     def take_all(self) -> None:
         """Take all pieces that are left."""
-        self.taken, self.left, self.pieces_left, self.first = len(self.work.order), 0, 0, 0
+        self.taken = len(self.work.order)
+        self.left = self.pieces_left = self.first = 0
 
     def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
         """Take the next pieces until they have `grain` tokens, and return (their number, their tokens).
@@ -77,27 +78,30 @@ class RowsEntry(Entry):
             taken, size, oversize = taken + 1, size + cost, False
         pieces = taken - self.taken
         if pieces:
-            self.taken, self.left, self.pieces_left, self.first = taken, self.left - size, self.pieces_left - pieces, 0
+            self.taken, self.first = taken, 0
+            self.left -= size
+            self.pieces_left -= pieces
         return pieces, size
 
     def give(self, rows: Any, shared: bool) -> None:
-        """Take the rows of the pieces that were taken last. shared: the batch has rows of other works, too."""
+        """Give the caller the rows of the pieces that were taken last. shared: the batch has rows of other works, too.
+        """
         given = self.given
         if shared:      # a view of an array of the whole batch would keep that alive
             rows = rows.copy() if isinstance(rows, np.ndarray) else [
                 row.copy() if isinstance(row, np.ndarray) else row for row in rows]
         self.parts.append(GivenRows(self.work.order[given : self.taken], self.taken, rows))
-        if self.bells and self.taken < len(self.work.order):       # the end is told at once otherwise
+        if self.bells and self.taken < len(self.work.order):       # after the last rows, the end rings
             self.ring()
 
-    def clock(self, begun: float, ended: float) -> None:
-        """Count the times of a batch that it was in."""
+    def add_times(self, begun: float, ended: float) -> None:
+        """Count how long it waited for a batch, and was in it. begun, ended: of the batch, by `time.perf_counter`."""
         self.waited += begun - self.since
         self.computing += ended - begun
         self.since = ended
 
     def rewind(self) -> None:
-        """Take back what a batch has taken that was never computed."""
+        """Let the pieces wait again that a batch has taken, and that were never computed."""
         given, costs, order = self.given, self.work.costs, self.work.order
         self.taken, self.left, self.pieces_left = given, sum(costs[i] for i in order[given:]), len(order) - given
         self.first = costs[order[0]] if order and not given else 0

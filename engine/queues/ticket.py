@@ -75,5 +75,6 @@ class Ticket:
         self.cancel()
 
     def _raise(self) -> None:
+        """Raise the error of the work, if it has ended with one."""
         if self.entry.end is not True and (error := self.error) is not None:
             raise error

@@ -90,7 +90,10 @@ class WorkQueue(ABC):
         """Forget all works; those that are open enter again afterwards, and what was given of them stays."""
 
     def _rest(self) -> float:
-        """Return how many seconds a caller sleeps before it steps, for works that may come."""
+        """Return how many seconds a caller shall sleep before it steps, because more works will probably come; 0: none.
+
+        A subclass may note what came of the rest before.
+        """
         return 0.0
 
     def _accept(self, ticket: AnyTicket) -> AnyTicket:
@@ -175,7 +178,7 @@ class WorkQueue(ABC):
                 self._hand_on()
 
     def _hang_up(self, bell: Bell, steps: bool) -> None:
-        """Let a bell ring at news. steps: whether its thread may also be told to take the turn."""
+        """Let others ring a bell at news of its works. steps: whether its thread may also be told to take the turn."""
         for entry in bell.entries:
             entry.bells_of(bell.seen).append(bell)
         if steps:
@@ -194,7 +197,10 @@ class WorkQueue(ABC):
         return True
 
     def _silence(self, bell: Bell) -> bool:
-        """Let nobody ring a bell any more; return whether its thread was told to take the turn."""
+        """Let nobody ring a bell any more; return whether its thread may have been told to take the turn.
+
+        If so, the thread has to take the turn, or to hand it on.
+        """
         for entry in bell.entries:
             bells = entry.bells_of(bell.seen)
             if bells:       # nearly always somebody has rung it
@@ -212,15 +218,17 @@ class WorkQueue(ABC):
                          "the model in the child")
 
     def _check_thread(self) -> None:
+        """Raise `EngineError` in a thread that steps already, which would wait for itself."""
         if self._turn.held:
             raise EngineError("the engine was called from a signal handler that interrupted a call of the same model, "
                               "or by code that this call runs; let the handler set a flag, and call the engine "
                               "afterwards")
 
     def _hand_on(self) -> None:
-        """Wake a caller that waits for the turn, if there is one, who tells those who were served; or tell them now.
+        """Give the turn to a caller that sleeps and has no news yet, if there is one; it steps then.
 
-        Those who were served need no turn. The next batch begins before any of them goes on, unless it waits for them.
+        That caller also wakes those whose works the last batch has ended, as soon as its own batch begins. If nobody
+        takes the turn, or if the next batch would rest until they come again, they are woken here.
         """
         if self._served and self._rest():
             self._tell_served()
@@ -235,7 +243,7 @@ class WorkQueue(ABC):
             self._settle()
 
     def _tell_served(self) -> None:
-        """Wake those whose works have ended in the last batch, and call their callbacks."""
+        """Wake those whose works have ended since the last call, and call their callbacks."""
         while self._served:
             # Each stays in its deque until all is done for it, so that no interrupt can lose it; another thread may
             # tell it at the same time.
@@ -250,7 +258,7 @@ class WorkQueue(ABC):
                 self._served.remove(entry)
 
     def _settle(self) -> None:
-        """End what was cancelled, unless somebody steps, who will do it."""
+        """End what was cancelled, and mend what was torn, unless another thread steps, which does both itself."""
         with self._turn.take_if_free() as taken:
             if taken:
                 self._mark.run(self._collect, self._mend)
@@ -269,7 +277,7 @@ class WorkQueue(ABC):
             self._stepping = ()
 
     def _step(self) -> bool:
-        """Compute something, in the turn; return False if nothing is left to do."""
+        """Collect works and compute something; the caller has the turn. Return False if nothing is left to do."""
         def run() -> bool:
             self._collect()
             with self.cpus:
@@ -308,12 +316,13 @@ class WorkQueue(ABC):
                 self._finish(entry, self._refusal)
 
     def _let_in(self, entry: Entry) -> None:
+        """Let a work enter, and note its deadline."""
         self._enter(entry)
         if entry.stop.deadline:
             heappush(self._deadlines, (entry.stop.deadline, entry.number))
 
     def _mend(self) -> None:
-        """Begin anew: after an interrupt with the works that are open, and in a forked child with none."""
+        """Begin anew after an interrupt or an error, with the works that are open; in a forked child with none."""
         self._deadlines = []
         if self._process != os.getpid():
             self._open, self._process, self._thread, self._sleeps = {}, os.getpid(), None, False
@@ -337,11 +346,12 @@ class WorkQueue(ABC):
 
     def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object],
                    restore: Callable[[], object] = lambda: None) -> None:
-        """Compute each work of a step that raised an error alone, and end those that raise again with their own errors.
+        """Find the works that raise the error of a step, and end them: compute each work alone, twice if need be.
 
-        What no work raises alone was set in this thread from outside, and is raised here, in the call of this thread.
+        A work that raises alone, and then once more, ends with its own error. An error that no work raises alone came
+        into this thread from outside, and is raised here, in the call of this thread. fault: the error of the step.
         compute: computes one work alone, and does nothing for a work that needs nothing any more. restore: is called
-        before it computes a work once more.
+        before a work is computed for the second time.
         """
         if isinstance(fault, (TimedOut, Cancelled)) and (late := [entry for entry in entries if entry.stop.has_come]):
             for entry in late:
@@ -379,9 +389,9 @@ class WorkQueue(ABC):
         return None
 
     def _must_leave(self, error: BaseException) -> bool:
-        """Return whether an error must leave a step: an interrupt of this thread, or any one in a child forked in it.
+        """Return whether an error must leave a step, after which the works begin anew.
 
-        The works begin anew then.
+        It must if it is an interrupt of this thread, or if a step has forked, and this is the child.
         """
         return not is_fault(error) or os.getpid() != self._process
 
@@ -514,12 +524,15 @@ def gets_signals() -> bool:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Return whether an error may be one of what was called: Ctrl-C is none, nor is what a signal handler raised."""
+    """Return whether an error may come from the code that was called: not Ctrl-C, nor what a signal handler raised."""
     return not gets_signals() or (isinstance(error, Exception) and not _comes_from_handler(error))
 
 
 def _comes_from_handler(error: BaseException) -> bool:
-    """Return whether a signal handler raised an error: it is a function whose caller's frame is an argument of it."""
+    """Return whether a signal handler raised an error.
+
+    A handler gets the frame that it interrupted as an argument, and that frame is one of its callers in the traceback.
+    """
     outer: list[Any] = []
     for frame, _ in walk_tb(error.__traceback__):
         names, rest, _, values = inspect.getargvalues(frame)

@@ -25,6 +25,7 @@ from ..generation.tickets import DecoderTicket
 from ..interface.generator import Generator, Statistics
 from ..methods.decoding import PreparedWorks
 from ..model.bits import PORTABLE
+from ..queues.entry import has_news
 from .admission import Admission, TextLoad
 from .event_loop import ring_all
 from .histograms import SECONDS, Histogram
@@ -81,6 +82,7 @@ class TextService(RequestService):
         """Seconds to the first token of a request, and between two tokens of a row."""
         self.rows = Histogram([2.0**i for i in range(11)])
         """The rows of a step that make a token each."""
+        self._waiting: dict[Pending, tuple[DecoderTicket, float]] = {}      # without a token, and when they came
         self._streams: set[TokenStream] = set()     # those to which tokens may still come
         if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
             self._queue.room.tokens = default_cache_tokens(model)
@@ -183,31 +185,36 @@ class TextService(RequestService):
         begun, ends = time.monotonic(), count(1)        # each number of which one thread gets
         counts = [work.tokens_in for work in _works(prepared)]
 
-        def first() -> None:
-            if self.load.begin(request):
-                self.first_token.add(time.monotonic() - begun)
-
         def ended(ticket: DecoderTicket) -> None:
             if stream is not None:
                 if stream.over:
                     self._streams.discard(stream)
                 stream.news.ring()
             if ticket.error is not None:
+                self._waiting.pop(request, None)
                 self.load.leave(request)
                 self._settle(request, ticket.error)
-            elif next(ends) == len(tickets):
+                return
+            self._begin(request)
+            if next(ends) == len(tickets):
                 self._finish(request, prepared, [*map(len, parts)], tickets, Answer(None, counts, [], Times(
                     request.tokenize, 0.0, time.monotonic() - begun), sum(map(_memory_of, _works(prepared)))))
 
+        self._waiting[request] = tickets[0], begun
         stream = None
         if request.streams:
             works = [*chain.from_iterable(parts)]
             stream = TokenStream(self.model.prepared, works, tickets, self._reasoning(request))
             self._streams.add(stream)
             self._give(request, Answer(stream, counts, [], Times(request.tokenize)))
-        tickets[0].call_at_news(0, first)
         for ticket in tickets:
             ticket.add_done_callback(ended)
+
+    def _begin(self, request: Pending) -> None:
+        """Note once that the first token of a request has come."""
+        _, begun = self._waiting.pop(request, (None, 0.0))
+        if begun and self.load.begin(request):
+            self.first_token.add(time.monotonic() - begun)
 
     def _finish(self, request: Pending, prepared: PreparedWorks, sizes: Sequence[int],
                 tickets: Sequence[DecoderTicket], answer: Answer) -> None:
@@ -272,6 +279,9 @@ class TextService(RequestService):
         self.rows.add(rows)
         if rows:
             self.gaps.add(seconds, rows)
+        for request, (ticket, _) in [*self._waiting.items()]:
+            if has_news([ticket.entry], 0):
+                self._begin(request)
         ring_all(stream.news for stream in [*self._streams] if stream.has_news)
 
     def statistics(self) -> TextStatistics:

@@ -23,9 +23,9 @@ class Cuts:
     cut: int = 0
     """The texts that were cut."""
     limit: int = 0
-    """The tokens of a text that was cut."""
+    """The number of tokens to which texts were cut."""
     longest: Sentence = ""
-    """The text with the most characters among these."""
+    """The text with the most characters among those that were cut."""
     length_of: Callable[[Sentence], str] = str
     """Returns the number of tokens of a text, for a message."""
     marks: list[bool] | None = None
@@ -79,6 +79,7 @@ class reporting:  # noqa: N801, as it is called in `with` statements
     _token: Token[Cuts | None]
 
     def __init__(self, cuts: Cuts):
+        """cuts: the counts of the call."""
         self._cuts = cuts
 
     def __enter__(self) -> Cuts:

@@ -91,7 +91,10 @@ class Excerpts:
         return first.text, second.text
 
     def least_tokens(self, text: str, most: int | None, encode: Encode) -> int:
-        """Return the result of `Tokenizer.least_tokens`."""
+        """Return how many tokens a text certainly has that is too long to be read whole: more than `most`, or 0.
+
+        It is 0 for a text that may be read whole, and for most=None. Raises `InputError` as `Tokenizer.least_tokens`.
+        """
         if most is None or len(text) <= (size := max(MAX_CHARACTERS, 4 * START_CHARACTERS * most)):
             return 0
         part = self._excerpt(text, size, encode)
@@ -110,10 +113,14 @@ class Excerpts:
         return (one.whole and other.certain > one.tokens) or (other.whole and one.certain > other.tokens)
 
     def _reaches_limit(self, part: _Excerpt) -> bool:
+        """Return whether a part shows all tokens of its text that truncation may keep."""
         return part.whole or part.certain >= self.limit
 
     def _excerpt(self, text: str, size: int, encode: Encode) -> _Excerpt:
-        """Tokenize `size` characters of a text, from the side that truncation keeps."""
+        """Tokenize `size` characters of a text, from the side that truncation keeps.
+
+        The tokens of the two words at the cut, and those within the margin of it, are not certain.
+        """
         part = text[-size:] if self.from_right else text[:size]
         encoding = encode(part)
         encodings = (encoding, *encoding.overflowing)       # the tokens that truncation keeps, and those it cuts off

@@ -120,6 +120,7 @@ def _growth_of(place: str, kind: Any, step: dict[str, Any], again: bool) -> floa
 
 
 def _unsupported(name: str, kind: Any) -> UnsupportedError:
+    """Return the error for a step of a kind that the engine does not support. name: the place of the step."""
     return UnsupportedError(f"the {name} {shown(kind)} of the model's tokenizer.json is not supported")
 
 
@@ -130,6 +131,7 @@ def _replacement(step: dict[str, Any], pattern: Any) -> float:
         case {"String": str(text)}:
             return max(1.0, length / len(text)) if text else 1.0 + length
         case {"Regex": str(text)}:
+            # A pattern that may match nothing puts its text beside each character, and not in its place.
             consumes = bool(text) and not _MAY_MATCH_NOTHING.search(_CLASS.sub("x", text))
             return max(1.0, length) if consumes else 1.0 + length
     raise _unsupported("pattern", pattern)
@@ -151,6 +153,7 @@ def _expanded(text: str) -> int:
 
 
 def _longest_form(text: str) -> str:
+    """Return a text as Unicode's forms make it longest: decomposed (NFKD), in lower case, and decomposed again."""
     return unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).lower())
 
 

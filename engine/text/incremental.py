@@ -136,6 +136,7 @@ class _Tokens(_Step):
         return other
 
     def add(self, text: str, whole: bool) -> Iterable[TextPart]:
+        """Collect the parts of a token, and hand it to `token` when it is whole."""
         if whole and not self._parts:       # as nearly always
             return self.token(text)
         self._parts.append(text)
@@ -186,6 +187,7 @@ class _Ctc(_Tokens):
         self._decode, self._last = decode, ""
 
     def token(self, token: str) -> Iterator[TextPart]:
+        """Yield a token that differs from the one before, unless it becomes empty."""
         if token != self._last and (text := self._decode([token])):
             yield text, True
         self._last = token
@@ -201,6 +203,7 @@ class _Suffix(_Tokens):
         """The last token from its first suffix on."""
 
     def token(self, token: str) -> Iterator[TextPart]:
+        """Yield the rest of the last token, which is not the last one of the text, and this one up to its suffix."""
         yield from self._flushed(" ")
         start = token.find(self._suffix)
         start = len(token) if start < 0 else start
@@ -208,7 +211,7 @@ class _Suffix(_Tokens):
         yield token[:start], False
 
     def _flushed(self, replacement: str) -> Iterator[TextPart]:
-        """Yield what waits of the last token, with a text in place of the suffix."""
+        """Yield the rest of the last token, with a text in place of the suffix."""
         if self._rest is not None:
             yield self._rest.replace(self._suffix, replacement), True
 
@@ -228,6 +231,7 @@ class _Utf8(_Tokens):
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def fork(self) -> _Utf8:
+        """Return a decoder that has got the same parts, with the same bytes of half a character."""
         other = cast(_Utf8, super().fork())
         other._decoder = getincrementaldecoder("utf-8")("replace")
         other._decoder.setstate(self._decoder.getstate())
@@ -252,6 +256,7 @@ class _BytesAlone(_Utf8):
     """ByteFallback as llama.cpp has it: tokens such as <0xC3> are bytes of the text, whatever stands beside them."""
 
     def token(self, token: str) -> Iterator[TextPart]:
+        """Yield the characters that a byte completes, or another token, before which half a character is U+FFFD."""
         match = BYTE.fullmatch(token)
         # Another token ends a character that is not whole.
         yield self._decoder.decode(bytes([int(match[1], 16)]) if match else b"", final=match is None), True
@@ -266,15 +271,17 @@ class _ByteTokens(_Tokens):
         super().__init__()
         self._checker = getincrementaldecoder("utf-8")("strict")
         self._run, self._wrong = bytearray(), False
-        """The bytes that wait, and whether a byte of the row was wrong: then each byte is U+FFFD at once."""
+        """(bytes that wait, whether a byte of the row was wrong: then each byte becomes U+FFFD at once)"""
 
     def fork(self) -> _ByteTokens:
+        """Return a decoder that has got the same parts, with the same bytes that wait."""
         other = cast(_ByteTokens, super().fork())
         other._checker, other._run = getincrementaldecoder("utf-8")("strict"), bytearray(self._run)
         other._checker.setstate(self._checker.getstate())
         return other
 
     def token(self, token: str) -> Iterator[TextPart]:
+        """Let a byte wait for the end of its row, or yield U+FFFD if the row is wrong; another token ends the row."""
         if (match := BYTE.fullmatch(token)) is None:
             yield from self.end()
             yield token, True
@@ -289,11 +296,13 @@ class _ByteTokens(_Tokens):
             yield from self._flushed()
 
     def _flushed(self) -> Iterator[TextPart]:
+        """Yield the text of the bytes that wait, or U+FFFD for each if the row is wrong; none waits any more."""
         run = bytes(self._run)
         self._run.clear()
         yield from [(REPLACEMENT, True)] * len(run) if self._wrong else [(run.decode(), True)]
 
     def end(self) -> Iterator[TextPart]:
+        """Yield the text of the row of bytes, and begin a new row."""
         self._wrong = self._wrong or bool(self._checker.getstate()[0])      # bytes of half a character are left
         if self._run:
             yield from self._flushed()
@@ -321,9 +330,13 @@ class _Strip(_Step):
     def __init__(self, content: str, start: int, stop: int):
         self._content, self._start, self._stop = content, start, stop
         self._left, self._held = self._start, 0
-        """How many characters may be removed still at the start, and how many of the end may have to be removed."""
+        """(how many characters may still be removed at the start, how many were held back at the end so far)"""
 
     def add(self, text: str, whole: bool) -> Iterator[TextPart]:
+        """Yield a part without what is removed at the start of its token, and hold its last characters back.
+
+        These are removed if the token ends with them, and come in front of the next part otherwise.
+        """
         removed = min(self._left, len(text) - len(text.lstrip(self._content)))
         text, self._left = text[removed:], self._left - removed
         if text:

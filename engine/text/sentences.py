@@ -135,7 +135,7 @@ def add_prompt(prompt: str, sentences: Sequence[Sentence]) -> Sequence[Sentence]
 
 
 class _Prompted(Sequence[Sentence]):
-    """Sentences that get a prompt in front of them when they are read."""
+    """Sentences with a prompt in front of each, which are made when they are read."""
 
     def __init__(self, prompt: str, sentences: Sequence[Sentence]):
         self._prompt, self._sentences = prompt, sentences
@@ -153,6 +153,7 @@ class _Prompted(Sequence[Sentence]):
         return self._with_prompt(self._sentences[place])
 
     def _with_prompt(self, sentence: Sentence) -> Sentence:
+        """Return a sentence with the prompt in front."""
         return self._prompt + sentence if isinstance(sentence, str) else (self._prompt + sentence[0], sentence[1])
 
 

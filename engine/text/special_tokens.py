@@ -54,6 +54,7 @@ def ids_of_tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
 
 
 def _added_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
+    """Return the ids of the added tokens of a tokenizer.json by their texts; raises `WeightsError`."""
     tokens = tokenizer.get("added_tokens") or []
     if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
         raise WeightsError("the added_tokens of the model's tokenizer.json must be a list of objects with an id below "
@@ -62,6 +63,7 @@ def _added_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
 
 
 def _is_token(token: Any) -> bool:
+    """Return whether a value is an added token with a text and a possible id."""
     return (isinstance(token, dict) and isinstance(token.get("content"), str) and type(token.get("id")) is int
             and 0 <= token["id"] < 2**31)
 

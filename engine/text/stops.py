@@ -27,8 +27,8 @@ class _Automaton:
         self.next: list[dict[str, int]] = [{}]
         """By state, the states that follow it by characters with which a stop text goes on."""
         self.found, self.held = [0], [0]
-        """By state, the length of the longest stop text that ends here, 0 for none, and how many characters at the end
-        of the text are the beginning of a stop text that may follow."""
+        """found, by state: the length of the longest stop text that ends here; 0 for none. held, by state: how many
+        characters at the end of the text are the beginning of a stop text that may follow."""
         self._other = [0]       # by state, that of the next shorter end of the text, for all other characters
         for stop in stops:
             state = 0
@@ -67,6 +67,7 @@ class _Automaton:
 
 @lru_cache(8)
 def _automaton(stops: tuple[str, ...]) -> _Automaton:
+    """Return the automaton of some stop texts, which requests with equal ones share."""
     return _Automaton(stops)
 
 
@@ -103,7 +104,10 @@ class StopText:
         return given
 
     def _before_stop(self, new: str, automaton: _Automaton) -> str:
-        """Return the text to give with new characters that are certain."""
+        """Take the certain characters that an id has added; return the text that no stop text can contain any more.
+
+        It also looks at what waits behind them, because a stop text that is complete in that ends the text.
+        """
         self._ids += 1
         waiting = self._text.waiting() if self._text.waits else ""
         ignored = self._ignored - self._certain     # of the characters from here on

@@ -472,6 +472,7 @@ def _are_texts(sentences: Sequence[Any]) -> bool:
 
 
 def _is_sentence(given: Any) -> bool:
+    """Return whether a value is a text, or may be a pair of texts."""
     return isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2)
 
 

@@ -83,6 +83,7 @@ class failures:  # noqa: N801, as it is called in `with` statements
     __slots__ = ("_when",)
 
     def __init__(self, when: str):
+        """when: what the tokenizer does in the block, such as "reads a text", for the message."""
         self._when = when
 
     def __enter__(self) -> None:
@@ -99,6 +100,7 @@ def _is_failure(error: BaseException) -> bool:
 
 
 def _cut_message(error: BaseException) -> str:
+    """Return the message of an error, cut to 300 characters."""
     text = str(error)
     return text if len(text) <= 300 else text[:297] + "..."
 

@@ -111,11 +111,11 @@ def counting_tokens() -> Iterator[list[int]]:
 
 
 def note_tokens(counts: Iterable[int]) -> None:
-    """Note the tokens of each input of a call, which were just read, where this thread wants it."""
+    """Add the numbers of tokens of some inputs to the list of the `counting_tokens` block of this thread, if any."""
     if (noted := _COUNTS.get()) is not None:
         noted += counts
 
 
 def is_counting() -> bool:
-    """Return whether this thread wants the tokens of each input."""
+    """Return whether this thread is in a block of `counting_tokens`."""
     return _COUNTS.get() is not None

@@ -35,6 +35,7 @@ class Frame:
 
     @property
     def special(self) -> int:
+        """Return the number of special tokens."""
         return sum(text is None for text, _, _ in self.places)
 
     def join(self, encodings: tuple[Any, Any], limit: int, from_right: bool, only_first: bool = False) -> PairEncoding:
@@ -43,7 +44,8 @@ class Frame:
         only_first: whether the first text alone loses tokens; the second one must leave room for it.
         """
         first, second = encodings
-        tokens, room = (count_tokens(first), count_tokens(second)), limit - self.special
+        tokens = count_tokens(first), count_tokens(second)
+        room = limit - self.special
         kept = (min(tokens[0], room - tokens[1]), tokens[1]) if only_first else kept_tokens(*tokens, room)
         ids: list[int] = []
         types: list[int] = []

@@ -41,13 +41,13 @@ class Windows:
         return text + (windows - 1) * self.stride + windows * self.beside
 
     def least_text(self, most: int) -> int:
-        """Return so many tokens of a text that a longer one has windows with more than `most` tokens together."""
+        """Return a number of tokens such that the windows of any longer text have more than `most` tokens together."""
         return most * self.step // self.limit + self.limit
 
     def check_overlap(self, count: Callable[[int], int]) -> None:
         """Raise `InputError` for a text that windows would read again and again, in more tokens than `MAX_REPEATED`.
 
-        count: returns the tokens of the text, or of a text with more than so many some of them.
+        count: returns the number of the text's tokens; it may stop counting above its argument.
         """
         if self.repeats <= REPEATS:
             return

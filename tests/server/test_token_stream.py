@@ -1,6 +1,5 @@
 """The reasoning of an answer, divided from its text at every place at which pieces may end; and news of a work."""
 
-import threading
 from concurrent.futures import wait
 
 import pytest
@@ -39,24 +38,6 @@ def test_reasoning_and_text_are_divided_whatever_the_pieces(name):
     letters = Reasoning(MARKERS[0], begun)
     parts = [letters.add(letter) for letter in text] + [letters.end()]
     assert ("".join(a for a, _ in parts), "".join(b for _, b in parts)) == expected
-
-
-def test_a_ticket_calls_at_news_once_and_at_once_where_there_is_some():
-    generator = text_model()
-    [method] = [generator.methods["generate"]]
-    prepared = method.prepare(generator, [[70, 71]], method.read_options({"max_new_tokens": 6, "ignore_eos": True}))
-    called, more = [], threading.Event()
-    prepared.queue.start(generator)
-    ticket = prepared.queue.submit(prepared.works[0])
-    ticket.call_at_news(0, lambda: called.append("first"))
-    ticket.call_at_news(5, lambda: (called.append("last"), more.set()))
-    assert more.wait(30)
-    ticket.wait()
-    assert called == ["first", "last"]
-    ticket.call_at_news(6, lambda: called.append("end"))
-    assert called == ["first", "last", "end"]
-    assert not ticket.entry.bells
-    prepared.queue.stop(generator)
 
 
 def test_a_stream_gives_what_came_before_an_error():

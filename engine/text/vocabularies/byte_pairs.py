@@ -52,7 +52,8 @@ def sentencepiece_bpe(pieces: PieceTable, tokens: dict[str, Token], *, add_space
                       single: str = "bos A", pair: str = "bos A bos:1 B:1") -> Components:
     """Return the components of the tokenizer of Llama 1 and 2 (Touvron et al. 2023), which falls back to bytes.
 
-    legacy: whether a space is put in front of each part of a text between added tokens; else of the whole text alone.
+    add_space: whether a space is put in front of a text. legacy: whether one is put in front of each part of it between
+    added tokens; else of the whole text alone. tokens, single, pair: as `Components` has them.
     """
     byte_fallback = BYTE in pieces.types
     if byte_fallback and not set(_BYTES) <= set(pieces.texts):

@@ -2,7 +2,7 @@
 
 Their SentencePiece models are without the special tokens that fairseq puts in front of the pieces, and without the
 tokens of the languages, which follow the pieces. A language token stands before or after each text; it is the language
-of the settings, and `engine.interface.translation` puts another one in its place.
+of the settings, and `engine.methods.translate` puts another one in its place.
 """
 
 from __future__ import annotations

@@ -31,10 +31,12 @@ _GPT2 = {**_BYTE_LEVEL, "use_regex": True}
 
 
 def _split(pattern: str) -> dict[str, Any]:
+    """Return the step that makes a word of each match of a pattern, and of what stands between matches."""
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
 def _sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+    """Return several steps as one."""
     return {"type": "Sequence", "pretokenizers": list(steps)}
 
 

@@ -5,6 +5,7 @@ Tables of fairseq's models: mBART (Liu et al. 2020), its version of 50 languages
 """
 
 def _codes(text: str) -> tuple[str, ...]:
+    """Return the words of a text."""
     return tuple(text.split())
 
 

@@ -201,6 +201,7 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
 
 
 def _plain_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
+    """Return (text, score) of each piece, and the id of the unknown one: what `_unigram` asks of a vocabulary."""
     return list(zip(pieces.texts, pieces.scores, strict=True)), pieces.unknown
 
 
@@ -254,10 +255,12 @@ def _albert_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple
 
 
 def _strip(left: bool) -> dict[str, Any]:
+    """Return the step that removes white space at the end of a text. left: at its start, too."""
     return {"type": "Strip", "strip_left": left, "strip_right": True}
 
 
 def _lowercase(settings: TokenizerSettings, default: bool) -> list[dict[str, Any]]:
+    """Return the step that lower-cases a text, if the settings ask for it."""
     return [{"type": "Lowercase"}] if settings.boolean("do_lower_case", default) else []
 
 
@@ -267,12 +270,14 @@ def _plain_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[
 
 
 def _albert_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[dict[str, Any]]:
+    """Return ALBERT's steps: plain quotes, no accents, lower case, SentencePiece's table, one space for several."""
     quotes = [replace("``", '"', "String"), replace("''", '"', "String")]
     accents = [] if settings.boolean("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
     return [*quotes, *accents, *_lowercase(settings, default=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
 def _deberta_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[dict[str, Any]]:
+    """Return DeBERTa's steps: lower case if asked for, no spaces at both ends, SentencePiece's table, single spaces."""
     return [*_lowercase(settings, default=False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
@@ -285,7 +290,8 @@ def _lines(folder: ModelFolder, name: str) -> list[str]:
     return [line.rstrip(" \t\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _check_has(ids: dict[str, int], token: str) -> None:        # token: the unknown one
+def _check_has(ids: dict[str, int], token: str) -> None:
+    """Raise `FormatError` if a vocabulary lacks the token for unknown words."""
     if token not in ids:
         raise FormatError(f"the vocabulary lacks the token {shown(token)} for unknown words")
 

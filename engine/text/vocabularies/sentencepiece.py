@@ -104,7 +104,8 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     return text, score, kind
 
 
-def _message(value: Any) -> bytes:      # a text is such a field, too
+def _message(value: Any) -> bytes:
+    """Return the bytes of a field that is a message or a text; raises `FormatError` for another one."""
     if not isinstance(value, bytes):
         raise FormatError("a field of the SentencePiece model has the wrong type")
     return value

@@ -43,7 +43,7 @@ def check_mapped(pieces: PieceTable, source: str) -> None:
 
 def mapped_components(pieces: PieceTable, ids: Mapping[str, int], unknown: str, added: Sequence[Token],
                       tokens: dict[str, Token], single: str, pair: str) -> Components:
-    """Return the components of a tokenizer.
+    """Return the components of a tokenizer that gives the pieces of a SentencePiece model the ids of a table.
 
     ids: of all tokens of the model, from 0 without a gap. unknown: the token for what no piece covers. added: the
     tokens that are found in a text before it is split. tokens: the special tokens by their roles, where the settings

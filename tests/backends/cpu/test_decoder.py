@@ -124,7 +124,7 @@ def test_bits_depend_on_the_path_alone(config, precision):
         requests = open_requests(decoder, config, lengths)
         others = open_requests(alone, config, lengths)
         paths = {}
-        for step in range(8):
+        for step in range(6):
             rows = []
             for i in range(len(requests)):
                 if step == 0 or (i == 3 and step in (3, 5)):      # prompts arrive later, too

@@ -301,7 +301,7 @@ def test_timeouts_of_an_engine(backend):
             engine.forward([[4]], timeout=wrong)
 
 
-@pytest.mark.parametrize(("name", "sequences"), [("amx", 2000), ("amxemulated", 20)])
+@pytest.mark.parametrize(("name", "sequences"), [("amx", 800), ("amxemulated", 20)])
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_a_signal_handler_may_use_tiles(name, sequences, precision):
     """It configures and releases them for itself, and the pass that it interrupted goes on with its own."""
