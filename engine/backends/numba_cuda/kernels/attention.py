@@ -134,8 +134,8 @@ def separate_item(rows: int) -> Any:
     """Make a device function (number, sizes, limits) -> (begin, key_begin, top, keys) of arrays that lie apart.
 
     sizes: H, G, T and S. The result is that of a tile of one head of a sequence: the rows of the head's first query and
-    first key, the tile's first query, and the number of keys. Tiles are numbered by groups of heads, and in a group from
-    the last tile of each head to the first: where queries see no later keys, the last tiles take longest.
+    first key, the tile's first query, and the number of keys. Tiles are numbered by groups of heads, and in a group
+    from the last tile of each head to the first: where queries see no later keys, the last tiles take longest.
     """
 
     @device_function
