@@ -47,12 +47,15 @@ class Batch:
 
 
 def lengths_of(cu_seqlens: np.ndarray) -> np.ndarray:
-    """Return the number of tokens of each sequence, [B], as `np.diff` does in ten times the bytecode."""
+    """Return the number of tokens of each sequence, [B]; `np.diff` gives the same, by ten times the bytecode."""
     return cu_seqlens[1:] - cu_seqlens[:-1]
 
 
 def apart(batch: Batch) -> list[Batch]:
-    """Return each sequence of a batch as a batch of its own, of views; the batch must have ids, and no `keys`."""
+    """Return each sequence of a batch as a batch of its own, whose arrays are views.
+
+    The batch must have ids, and no `keys`.
+    """
     assert batch.input_ids is not None
     assert batch.keys is None
     return [Batch(np.array([0, end - start], np.int32), batch.input_ids[start:end], inputs_embeds=None,

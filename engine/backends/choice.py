@@ -14,9 +14,9 @@ from .wants import Changes, Draw, LineWants, Want
 
 
 def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
-    """Return what lines of logits [L, V] want: [L]. The arithmetic is in the dtype of the logits."""
+    """Return what is wanted of each line of logits [L, V]. wants: [L]. The arithmetic is in the dtype of the logits."""
     log_sum_exp = np.empty(len(wants), np.float32)
-    best, likely, given, drawn = _Lists(), _Lists(), [np.zeros(0, np.float32)], _Lists()
+    best, likely, given, drawn = _WordLists(), _WordLists(), [np.zeros(0, np.float32)], _WordLists()
     for i, (x, want) in enumerate(zip(logits, wants, strict=True)):
         highest = x[x.argmax()]     # NaN, if there is one
         with np.errstate(invalid="ignore"):     # inf and NaN give NaN
@@ -59,9 +59,9 @@ def changed(logits: NDArray[np.floating], changes: Changes | None) -> NDArray[np
 
 
 def best_of(s: NDArray[np.floating], k: int) -> NDArray[np.int64]:
-    """Return the ids of the k largest numbers of [V], best first, the lowest id first among equals: [k], k at most V.
+    """Return the ids [k] of the k largest numbers of s [V], best first, the lowest id first among equals.
 
-    NaN is never chosen: where fewer than k numbers are no NaN, -1 fills the last places.
+    k is at most V. NaN is never chosen: where fewer than k numbers are left without it, -1 fills the end.
     """
     if k == 1 and not np.isnan(highest := s[s.argmax()]):     # the maximum alone is found in a tenth of the time
         return np.array([(s == highest).argmax()])
@@ -70,7 +70,10 @@ def best_of(s: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 
 
 def drawn_of(s: NDArray[np.floating], draw: Draw, numbers: Sequence[float]) -> NDArray[np.int64]:
-    """Return the id that each of the numbers draws from the changed logits [V]; -1 if all are -inf, or one is NaN."""
+    """Return the id that each of the numbers draws from the changed logits s [V].
+
+    It is -1 unless the largest logit is finite: none is NaN or inf, and not all are -inf.
+    """
     if not np.isfinite(s[s.argmax()]):
         return np.full(len(numbers), -1)
     ids, y = kept(s, draw)
@@ -79,7 +82,9 @@ def drawn_of(s: NDArray[np.floating], draw: Draw, numbers: Sequence[float]) -> N
 
 
 def kept(s: NDArray[np.floating], draw: Draw) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-    """Return the ids that a draw keeps of changed logits [V], ascending, and y of each. One at least is above -inf."""
+    """Return the ids, ascending, of the words that a draw keeps of changed logits s [V], then y = s / temperature of
+    each of them. At least one logit must be above -inf.
+    """
     y = s / s.dtype.type(np.float32(draw.temperature))
     ids = np.flatnonzero(y > -np.inf)
     if draw.min_p:      # the words of min_p do not depend on the others
@@ -95,15 +100,15 @@ def kept(s: NDArray[np.floating], draw: Draw) -> tuple[NDArray[np.int64], NDArra
     return ids, y[ids]
 
 
-class _Lists:
-    """The words of lines, one line after the other."""
+class _WordLists:
+    """Collects the chosen words of lines, one line after the other."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]] = [
             (np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32))]
 
     def add(self, ids: NDArray[np.int64], s: NDArray[np.floating], x: NDArray[np.floating]) -> None:
-        """Append these words of a line with changed logits s and own logits x; those of -1 are -inf."""
+        """Append the words of a line with changed logits s [V] and own logits x [V]; an id of -1 has logits of -inf."""
         there = ids >= 0
         values, own = (np.where(there, numbers[ids], -np.inf).astype(np.float32) for numbers in (s, x))
         self._parts.append((ids, values, own))

@@ -27,7 +27,8 @@ class Execution:
         """Hold the state that all operations share.
 
         weights: by name; an absent bias counts as zeros. positions: integers [B,T] for rotary embeddings.
-        attend: in place of plain attention, to add options to it. keys: how many first tokens are attended to, or None.
+        attend: in place of plain attention, to add options to it. keys: how many of the first tokens are attended to;
+        None for all.
         """
         self.keys = keys
         self.ops, self.weights, self.positions = ops, weights, positions
@@ -76,18 +77,20 @@ class Execution:
 
     def _product(self, part: LinearPart, x: np.ndarray, activation: str | None = None,
                  residual: np.ndarray | None = None) -> np.ndarray:
+        """Return activation(x W^T + b) + residual of one part, for x [B,T,K]: [B,T,N]."""
         weight = self.weights[part.weight]
         rows = None if residual is None else residual.reshape(-1, len(weight))
         y = self.ops.linear(x.reshape(-1, x.shape[-1]), weight, self._bias(part.bias), activation, rows)
         return y.reshape(*x.shape[:-1], len(weight))
 
     def _bias(self, name: str | None) -> np.ndarray | None:
+        """Return a bias by its name; None where the operation names none, or the weights lack it."""
         return None if name is None else self.weights.get(name)
 
     def heads(self, operation: Heads, buffers: dict[str, np.ndarray]) -> None:
-        """Norm the heads of each buffer, each or together, and rotate each."""
+        """Norm the heads of each buffer, one by one or all of a row together, and rotate each head."""
         for name, weight in zip_longest(operation.buffers, operation.norms):
-            if weight is not None:      # as long as a head, or as all heads of a row together
+            if weight is not None:      # its length tells what is normed: each head, or all heads of a row together
                 rows = buffers[name].reshape(-1, len(self.weights[weight]))
                 normed = self.ops.rms_norm(rows, self.weights[weight], operation.eps)
                 buffers[name] = normed.reshape(buffers[name].shape)
@@ -102,6 +105,7 @@ class Execution:
         return self.ops.rotate(heads.transpose(0, 2, 1, 3), cos, sin, rotary.interleaved).transpose(0, 2, 1, 3)
 
     def _attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:
+        """Return plain attention, which is used where the caller gives no `attend`."""
         return self.ops.attention(self.attention_call(q, k, v, operation))
 
     def attention_call(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend,

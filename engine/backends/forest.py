@@ -31,6 +31,7 @@ class Node(Generic[Rows]):
     count: int
     """The number of its own tokens."""
     rows: Rows
+    """What the decoder stores for it."""
 
     @property
     def length(self) -> int:
@@ -80,8 +81,8 @@ class Forest(Generic[Rows]):
         self._nodes: dict[int, Node[Rows]] = {}
         self._requests: dict[int, _Request] = {}
         self._numbers, self._next_node = itertools.count(), 0
-        self._ended: deque[int | _Owner] = deque()
-        self._dropped: deque[int] = deque()
+        self._ended: deque[int | _Owner] = deque()      # requests that `settle` ends, by number or by dead owner
+        self._dropped: deque[int] = deque()             # hypotheses that `settle` drops
 
     def __len__(self) -> int:
         """Return how many hypotheses have rows, including hypotheses that only their descendants need."""
@@ -118,15 +119,15 @@ class Forest(Generic[Rows]):
         return number
 
     def end(self, request: int) -> None:
-        """Say that a request is over; a request that is over already is left alone."""
+        """Let the next `settle` end a request; a request that is over already is left alone."""
         self._ended.append(request)
 
     def drop(self, hypotheses: Iterable[int]) -> None:
-        """Say that these become no parents any more."""
+        """Let the next `settle` drop these hypotheses: they become no parents any more."""
         self._dropped.extend(hypotheses)
 
     def settle(self) -> list[Rows]:
-        """Do what `end` and `drop` have asked for; return the rows of the hypotheses that become no parents."""
+        """Do what `end`, `drop` and dead owners asked for; return the rows of the hypotheses that become no parents."""
         freed: list[Rows] = []
         while self._dropped:        # an entry leaves its queue last, so that an interrupt in between loses nothing
             self._release(self._dropped[0], freed)
@@ -142,7 +143,10 @@ class Forest(Generic[Rows]):
         return freed
 
     def repair(self) -> None:
-        """Keep the hypotheses that both maps have, after an exception, such as an interrupt, in a change."""
+        """Keep the hypotheses that both `_nodes` and an open request have, and drop the others.
+
+        An exception, such as an interrupt, may have come between the changes of the two.
+        """
         for request in list(self._requests.values()):
             request.hypotheses &= self._nodes.keys()
         wanted = {number for request in list(self._requests.values()) for number in request.hypotheses}
@@ -155,7 +159,7 @@ class Forest(Generic[Rows]):
         return [self._parent(row) for row in rows]
 
     def _parent(self, row: Row) -> Node[Rows] | None:
-        """Return the parent of a row, None for a new path; raises `InputError` for a row that cannot be computed."""
+        """Return the parent of a row, None for a whole prompt, after checking its request, tokens and length."""
         self.check(row.request)
         tokens = row.tokens
         if not isinstance(tokens, np.ndarray) or tokens.dtype != np.int64 or tokens.ndim != 1 or not len(tokens):
@@ -202,13 +206,14 @@ class Forest(Generic[Rows]):
         return self._add(Node(request, None, past=0, count=length, rows=cut(node, length)))
 
     def _add(self, node: Node[Rows]) -> int:
+        """Give a node the next number, and put it among the possible parents of its request."""
         number, self._next_node = self._next_node, self._next_node + 1
         self._nodes[number] = node
         self._requests[node.request].hypotheses.add(number)
         return number
 
     def _release(self, hypothesis: int, freed: list[Rows]) -> None:
-        """Let a hypothesis become no parent any more, and add its rows to `freed`."""
+        """Let a hypothesis become no parent any more, and append its rows to `freed`."""
         node = self._nodes.pop(hypothesis, None)
         if node is not None:
             self._requests[node.request].hypotheses.discard(hypothesis)

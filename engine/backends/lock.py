@@ -42,17 +42,20 @@ def any_turn() -> TurnLock | PlainTurn:
 
 
 class TornMark:
-    """Says whether what ran last was torn: an exception of a signal handler may come between any two lines.
+    """Remembers whether an exception ended the last `run`, so that the next one repairs what it left half done.
 
-    Its methods belong to the thread that has the turn.
+    A signal handler may raise between any two lines. `run` belongs to the thread that has the turn.
     """
 
     def __init__(self) -> None:
         self.torn = False
-        """Whether something runs, or was torn."""
+        """Whether a run has begun and not come to its end: it still runs, or an exception ended it."""
 
     def run(self, work: Callable[[], _Result], repair: Callable[[], object]) -> _Result:
-        """Return the result of a function. Before it, repair what is torn, which an exception of both leaves behind."""
+        """Return the result of `work`; call `repair` first if the last run was torn.
+
+        An exception of either leaves the mark torn, so that the next run repairs.
+        """
         torn, self.torn = self.torn, True
         if torn:
             repair()
@@ -74,7 +77,10 @@ class PlainTurn:
 
     @contextmanager
     def take(self, stop: Stop = NEVER, waits: bool = True) -> Iterator[bool]:
-        """Have the turn inside of a `with` statement, and yield whether it has come; raises what `stop` raises."""
+        """Have the turn inside of a `with` statement, and yield True; raises what `stop` raises while it waits.
+
+        waits: False to yield False at once where the turn is not free.
+        """
         if self._process != os.getpid():        # the thread that had it does not exist in a forked child
             self._lock, self._process = threading.Lock(), os.getpid()
         lock = self._lock

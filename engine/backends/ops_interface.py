@@ -47,7 +47,10 @@ class AttentionCall:
 
 
 class Ops(Protocol):
-    """The operations of one backend. Results are new arrays of the inputs' dtype; config.py names the activations."""
+    """The operations of one backend. Results are new arrays of the inputs' dtype.
+
+    activation: one of `engine.model.config.ACTIVATIONS`.
+    """
 
     def keep(self, arrays: Iterable[np.ndarray]) -> None:
         """Say that these arrays, which are arguments of many calls, never change, so that copies on a GPU may stay."""

@@ -36,7 +36,7 @@ class Peak:
     threads: int
 
     def or_higher(self, other: Peak) -> Peak:
-        """The higher of two measurements, limit by limit."""
+        """Return the higher one of two measurements of each limit."""
         return Peak(max(self.gops, other.gops), max(self.dram_read_gbs, other.dram_read_gbs), self.threads)
 
 
@@ -57,13 +57,14 @@ def measure_rate(threads: int, precision: str = "float32", repeats: int = 5, dec
 
 
 def measure_dram(threads: int, repeats: int = 5) -> float:
-    """GB/s of reading 256 MB from start to end, each of `threads` threads its part: the best of `repeats` runs."""
+    """Measure the GB/s of reading 256 MB once, each of `threads` threads its part: the best of `repeats` runs."""
     kernels = isa.chosen()
     buffer = np.ones(BUFFER, np.float32)
     return buffer.nbytes / _best_time(lambda: kernels.read(buffer, threads), repeats) / 1e9
 
 
 def _best_time(work: Callable[[], object], repeats: int) -> float:
+    """Return the seconds of the fastest of `repeats` calls."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -60,6 +60,7 @@ class Requests(ABC, Generic[Rows]):
                 self._mark.run(self._settle, self._repair)
 
     def _repair(self) -> None:
+        """Bring the forest and the rows into order, after an exception has ended a turn in the middle."""
         self._forest.repair()
         self._repair_rows()
 

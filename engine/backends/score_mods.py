@@ -54,6 +54,7 @@ def _one_query(call: AttentionCall, b: int, h: int, t: int) -> AttentionCall:
                              f"{type(error).__name__}: {error}") from error
 
     group = call.q.shape[1] // call.k.shape[1]
+    # The only query has index 0, not t, so its band moves by t.
     query, keys = np.s_[b:b + 1, h:h + 1, t:t + 1], np.s_[b:b + 1, h // group:h // group + 1]
     return replace(call, q=call.q[query], k=call.k[keys], v=call.v[keys], low=call.low[b:b + 1] + t,
                    high=call.high[b:b + 1] + t, lengths=call.lengths[b:b + 1],

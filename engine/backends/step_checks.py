@@ -59,7 +59,7 @@ def finite_rows(rows: Sequence[Row], logits: np.ndarray, log_sum_exp: NDArray[np
     if len(logits):
         with np.errstate(invalid="ignore"):
             lines[0] = np.isfinite(logits.max(axis=1))
-    if lines[0].all() and lines[1].all():       # as in nearly every step
+    if lines[0].all() and lines[1].all():       # nearly always
         return finite
     ends = [0, 0]
     for i, row in enumerate(rows):

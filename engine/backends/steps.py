@@ -36,7 +36,7 @@ class Row:
     tokens: NDArray[np.int64]
     """[n], n at least 1: the ids of the new tokens."""
     scored: int = 1
-    """After how many of the last tokens something is wanted, from 0 to n: a row of a later token needs no others."""
+    """After how many of the last tokens something is wanted, from 0 to n; 0 only keeps their keys and values."""
     wants: tuple[Want, ...] = ALL
     """One want for each of these tokens, or one for all of them; all logits of each of them, or of none."""
 
@@ -69,7 +69,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What L lines want that do not want all logits; a line is one scored token of a row."""
+    """What the L lines of a step get that do not want all logits; a line is one scored token of a row."""
 
     log_sum_exp: NDArray[np.float32]
     """[L]: log(sum(exp(x))) over the model's own V logits x. The log probability of a token is its own logit minus
@@ -107,11 +107,11 @@ class Scores:
                 for begin, end in pairwise([[0] * 7, *ends.tolist()])]
 
     def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:
-        """Return the scores of some of the rows. rows: of the step; stays: for each, whether it is one of them."""
+        """Return the scores of the rows that stay. rows: all rows of the step. stays: for each, whether it stays."""
         return self._select([np.repeat(np.array(stays), sizes) for sizes in zip(*map(_sizes, rows), strict=True)])
 
     def _select(self, places: Sequence[slice | NDArray[np.bool_]]) -> Scores:
-        """Return some of the scores. places: in the order of `_sizes`."""
+        """Return some of the scores. places: which entries of each array, in the order of `_sizes`."""
         rows, written, lines, best, likely, given, drawn = places
         chosen = Chosen(self.chosen.log_sum_exp[lines], self.chosen.best[best], self.chosen.likely[likely],
                         self.chosen.given[given], self.chosen.drawn[drawn])
@@ -119,16 +119,19 @@ class Scores:
 
 
 def _sizes(row: Row) -> tuple[int, ...]:
-    """Return 1, the lines of all logits, the other lines, and the best, likely, given and drawn words of these."""
+    """Return how many entries a row has in each kind of array of `Scores`: 1 hypothesis, the lines of all logits, the
+    other lines, and the best, likely, given and drawn words of these lines.
+    """
     if row.wants_logits:
         return 1, row.scored, 0, 0, 0, 0, 0
-    if len(row.wants) == 1:     # as nearly always
-        want, n = row.wants[0], row.scored
-        return (1, 0, n, n * want.best, n * want.likely, n * (0 if want.ids is None else len(want.ids)),
-                n * len(want.numbers))
-    return (1, 0, row.scored, sum(want.best for want in row.wants), sum(want.likely for want in row.wants),
-            sum(0 if want.ids is None else len(want.ids) for want in row.wants),
-            sum(len(want.numbers) for want in row.wants))
+    if len(row.wants) == 1:     # one want for all lines, as nearly always
+        return 1, 0, row.scored, *(row.scored * count for count in _counts(row.wants[0]))
+    return 1, 0, row.scored, *map(sum, zip(*map(_counts, row.wants), strict=True))
+
+
+def _counts(want: Want) -> tuple[int, int, int, int]:
+    """Return how many best, likely, given and drawn words a line with this want has."""
+    return want.best, want.likely, 0 if want.ids is None else len(want.ids), len(want.numbers)
 
 
 @dataclass(frozen=True)

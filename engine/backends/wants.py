@@ -81,7 +81,7 @@ class IdSet:
         self.size = size
         self.words = np.zeros(-(-size // 32), np.uint32) if words is None else words
         self.address = self.words.ctypes.data
-        """Of the words, for native code."""
+        """The address of `words`, for native code."""
 
     @classmethod
     def of(cls, ids: ArrayLike, size: int) -> IdSet:
@@ -128,7 +128,7 @@ class Addends:
         if not np.isfinite(self.values).all():
             raise InputError(f"addends must be finite numbers, not {shown(self.values.tolist())}")
         self.addresses = self.ids.ctypes.data, self.values.ctypes.data
-        """Of the ids and of the numbers, for native code."""
+        """The addresses of the ids and of the numbers, for native code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +136,12 @@ class Changes:
     """How the logits of a line are changed, in the order of these attributes; None changes nothing."""
 
     seen: IdSet | None = None
+    """The ids that have the penalty."""
     penalty: float = 1.0
-    """Divides a positive logit of a word in `seen`, and multiplies a negative one."""
+    """Divides a positive logit of an id in `seen`, and multiplies a negative one."""
     addends: Addends | None = None
     allowed: IdSet | None = None
-    """The words that keep their logits; those of all others become -inf."""
+    """The ids that keep their logits; those of all others become -inf."""
 
     def __post_init__(self) -> None:
         if not 0 < self.penalty < np.inf:
@@ -197,12 +198,14 @@ GREEDY = (Want(best=1),)
 
 @dataclass(frozen=True)
 class LineWants:
-    """What the L lines of a step want that do not want all logits, in arrays that native code reads.
+    """The wants of the L lines of a step that do not want all logits, in arrays that native code reads.
 
-    A line i has the elements [at[i], at[i+1]) of the flat arrays: of the arrays of results, too. Addresses are 0 for no
-    set and no addends. No line is padded to what another one wants. `Executor.forward` takes it as `wanted`, and fills
-    `chosen`, the arrays (log_sum_exp [L]; best ids, values, own [best_at[L]]; likely ids, values, own [likely_at[L]];
-    given [given_at[L]]; drawn ids, values, own [drawn_at[L]]) of a `Chosen`, ids as int32.
+    Line i has the entries at[i] to at[i+1] - 1 of flat arrays, where `at` is the array of its kind below; no line is
+    padded to what another one wants. An address is 0 for no set, and for no addends.
+
+    `Executor.forward` takes it as `wanted`, and fills the arrays `chosen`, those of a `Chosen` with ids as int32, in
+    this order: log_sum_exp [L]; best ids, values, own [best_at[L]]; likely ids, values, own [likely_at[L]]; given
+    [given_at[L]]; drawn ids, values, own [drawn_at[L]].
     """
 
     count: int
@@ -237,11 +240,11 @@ class LineWants:
         best, likely = [want.best for want in lines], [want.likely for want in lines]
         given = [want.ids for want in lines if want.ids is not None]
         numbers = [u for want in lines for u in want.numbers]
-        found = cls(count=len(lines), best_at=_places(best),
-                    likely_at=_places(likely),
-                    given_at=_places(0 if want.ids is None else len(want.ids) for want in lines),
+        found = cls(count=len(lines), best_at=_starts(best),
+                    likely_at=_starts(likely),
+                    given_at=_starts(0 if want.ids is None else len(want.ids) for want in lines),
                     given_ids=np.concatenate(given).astype(np.int32) if given else np.zeros(0, np.int32),
-                    drawn_at=_places(len(want.numbers) for want in lines), numbers=np.array(numbers, np.float64),
+                    drawn_at=_starts(len(want.numbers) for want in lines), numbers=np.array(numbers, np.float64),
                     draws=_draws_of(lines), changes=_changes_of(lines, vocab_size), wants=tuple(lines))
         for want in lines:
             something = want.best or want.likely or want.ids is not None or want.numbers
@@ -261,13 +264,14 @@ class LineWants:
         return found
 
 
-def _places(counts: Iterable[int]) -> NDArray[np.int32]:
-    """Return where each of some runs begins, and where the last one ends."""
+def _starts(counts: Iterable[int]) -> NDArray[np.int32]:
+    """Return where each run of these lengths begins in a flat array, and where the last run ends."""
     return np.array([0, *accumulate(counts)], np.int32)
 
 
 def _draws_of(lines: Sequence[Want]) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float64],
                                               NDArray[np.float32]] | None:
+    """Return `LineWants.draws` of these lines."""
     draws = [want.draw for want in lines]
     if not any(draws):
         return None
@@ -281,6 +285,7 @@ def _draws_of(lines: Sequence[Want]) -> tuple[NDArray[np.float32], NDArray[np.in
 def _changes_of(lines: Sequence[Want], vocab_size: int) -> tuple[
         NDArray[np.uint64], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint64], NDArray[np.uint64],
         NDArray[np.uint64]] | None:
+    """Return `LineWants.changes` of these lines; raises `InputError` for ids that the vocabulary lacks."""
     if not any(want.changes for want in lines):
         return None
     columns = []

@@ -42,7 +42,7 @@ class ImageEncoder(VectorEncoder):
         super().__init__(*args, pooling=POOLING, **options)
         self._stem, self._images, self._threads, self._head = stem, images, threads, head
         if head is not None:
-            self._pooling_plan = None
+            self._pooling_plan = None       # it would pool by `POOLING`, in place of the head
 
     def pooled(self, vectors: np.ndarray, cu_seqlens: np.ndarray, skip: int | np.ndarray) -> np.ndarray:
         """Return one vector for each image [B, D], of the vectors of its tokens [N, D]."""
@@ -57,9 +57,8 @@ class ImageEncoder(VectorEncoder):
         return self._images
 
     def tokens(self, images: Images, stop: Stop = NEVER) -> Tokens:
-        """Return what the first layer reads of images, the first of three steps of `Engine.encode`.
-
-        `Images.parts` bounds the memory.
+        """Return the inputs of the first layer for images, as `Tokens.embeds`: the first of three steps of
+        `Engine.encode`. All are made at once, so that the caller bounds the memory, by `Images.parts`.
         """
         if self._images is None:
             raise UnsupportedError(NO_SETTINGS)
@@ -70,7 +69,7 @@ class ImageEncoder(VectorEncoder):
         return Tokens(ids, ids, embeds=embeds)
 
     def _cuts(self, images: Images, pixels: Iterable[np.ndarray], stop: Stop) -> Iterator[CutImage]:
-        """Yield the patches of images."""
+        """Yield the patches of images, one by one; an error names the image."""
         for i, one in enumerate(pixels):
             stop.check()
             with images.named(i):

@@ -3,7 +3,8 @@
     maxsim(q, d)      = sum over the vectors q_t of a query of max over the vectors d_s of a document of q_t d_s
     meanmaxsim(q, d)  = maxsim(q, d) / number of vectors of the query
 
-The products of all tokens are never there: a kernel keeps the largest of each vector of a query and each document.
+No array holds the products of all tokens: a kernel keeps the largest product of each vector of a query with each
+document.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
     # The vectors of a group of queries have room for their maxima with 1024 documents, or with all if there are fewer.
     most_vectors = max(1, MAXIMA_AT_A_TIME // max(1, min(len(b), 1024)))
     for group in ranges(map(len, a), most_vectors):
-        of_group = a[group.start : group.stop]
-        ends = np.cumsum([0, *map(len, of_group)])
-        columns = ops.columns(np.concatenate(of_group), bias=None)      # packed once for all documents
+        queries_of_group = a[group.start : group.stop]
+        ends = np.cumsum([0, *map(len, queries_of_group)])
+        columns = ops.columns(np.concatenate(queries_of_group), bias=None)      # packed once for all documents
         most = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))        # documents at a time
         for start in range(0, len(b), most):
             maxima = ops.column_maxima(b[start : start + most], columns)        # [documents, vectors of the queries]

@@ -40,7 +40,10 @@ class ForwardOutput:
 
 @dataclass(frozen=True)
 class WantedOutputs:
-    """The arrays that a caller asked for: the caller's number of each, and the same number counted from 0."""
+    """The arrays that a caller asked for: by the caller's number of a layer or head, its number counted from 0.
+
+    The two differ for negative numbers, which count from the end.
+    """
 
     layers: dict[int, int]
     weights: dict[AttentionHead, AttentionHead]

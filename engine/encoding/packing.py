@@ -42,15 +42,16 @@ def pack_rows(config: ModelConfig, input_ids: Sequence[np.ndarray],
     """Pack the checked sequences of a tokenizer, int32 [T_i] each; token types that are None are zeros."""
     form = InputShape(np.array([0, *accumulate(map(len, input_ids))], np.int64), shape=None)
     if config.max_positions > 0:
-        refuse_long(config, None, True, form, input_ids)
+        refuse_long(config, None, True, form, input_ids)        # no mask, and ids rather than vectors
     types = None if token_type_ids is None else np.concatenate([_NO_IDS, *token_type_ids])
-    return _packed(config, form, np.concatenate([_NO_IDS, *input_ids]), None, types, None), form
+    ids = np.concatenate([_NO_IDS, *input_ids])
+    return _packed(config, form, ids, embeds=None, types=types, position_ids=None), form
 
 
 def pack_embeds(config: ModelConfig, embeds: Sequence[np.ndarray]) -> tuple[Batch, InputShape]:
     """Pack the vectors of sequences that replace rows of the word table, float32 [T_i, D] each, at least one."""
     form = InputShape(np.array([0, *accumulate(map(len, embeds))], np.int64), shape=None)
-    return _packed(config, form, None, np.concatenate(embeds), None, None), form
+    return _packed(config, form, ids=None, embeds=np.concatenate(embeds), types=None, position_ids=None), form
 
 
 _NO_IDS = np.zeros(0, np.int32)

@@ -38,7 +38,8 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
     return out.reshape(len(out), len(modes) * width)
 
 
-# Each function reduces sequences of one length, [n, T, D], to [n, D].
+# Each function reduces sequences of one length, [n, T, D], to [n, D]. But for `_cls`, the result is zeros if no token
+# follows the `skip` tokens of the prompt.
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:

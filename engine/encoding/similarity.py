@@ -94,7 +94,7 @@ def _cosine_of_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return packed vectors as "ubinary" has them, uint8 [n, D/8]: those of "binary" plus 128; raises `InputError`."""
+    """Return a and b as "ubinary" has them, uint8 [n, D/8] each: those of "binary" plus 128; raises `InputError`."""
     low, arrays = (-128 if precision == "binary" else 0), []
     for array in _rows(a, b):
         if not ((array == np.floor(array)) & (array >= low) & (array <= low + 255)).all():

@@ -59,7 +59,7 @@ class TextEncoder(VectorEncoder):
     def tokens(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
         """Return the tokens of texts with a prompt in front of each, the first of three steps of `Engine.encode`.
 
-        All are tokenized at once: `Workload.parts` bounds the memory.
+        All are tokenized at once, so that the caller bounds the memory, by `Workload.parts`.
         """
         read = self.tokenizer(add_prompt(prompt, texts)[:], stop)
         if not prompt or self._text.include_prompt:
@@ -67,8 +67,12 @@ class TextEncoder(VectorEncoder):
         return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
     def unread(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
-        """Return what `tokens` returns; one short text is tokenized when it is computed, with those of other calls."""
-        if not self._reads_late or not may_wait(self.tokenizer, texts):
+        """Return the tokens of texts as `tokens` does; one short text stays unread until a batch with it is computed.
+
+        The thread that computes the batch tokenizes all its unread texts at once. A text that `_check_longest` might
+        refuse does not wait, because its length has to be known before.
+        """
+        if not self._fits_any_text or not may_wait(self.tokenizer, texts):
             return self.tokens(texts, prompt, stop)
         skips = None
         if prompt and not self._text.include_prompt:
@@ -76,8 +80,8 @@ class TextEncoder(VectorEncoder):
         return UnreadText(self.tokenizer, add_prompt(prompt, texts)[0], skips)
 
     @lazy
-    def _reads_late(self) -> bool:
-        """Whether no text of the tokenizer is longer than what the plan computes at a time."""
+    def _fits_any_text(self) -> bool:
+        """Whether the plan computes texts as long as the tokenizer leaves them, so that it refuses none."""
         return self._plan.longest is None or self.tokenizer.limit <= self._plan.longest
 
     def tokenize(self, texts: list[Sentence], *, whole: bool = False) -> dict[str, np.ndarray]:
@@ -122,11 +126,12 @@ class TextEncoder(VectorEncoder):
 
     @lazy
     def tokenizer(self) -> Tokenizer:
-        # Made at the first use, so that token ids need nothing but NumPy.
+        """The model's tokenizer, which is made at the first use: calls with token ids need nothing but NumPy."""
         return Tokenizer(self._text, self._config.longest_sequence, self._threads)
 
     @lazy
     def _whole_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer without any limit on the length of texts."""
         return Tokenizer(replace(self._text, max_seq_length=None, max_characters=None), max_tokens=None,
                          threads=self._threads)
 
@@ -136,7 +141,10 @@ class TextEncoder(VectorEncoder):
         return self._text.max_seq_length
 
     def tokenizer_of(self, limit: int | None) -> Tokenizer:
-        """Return the tokenizer that truncates to another limit than the model's, or to no limit but the table's."""
+        """Return the tokenizer that truncates texts to `limit` tokens, and to the longest sequence of the model.
+
+        limit: in place of `TextConfig.max_seq_length`; None for no such limit.
+        """
         if limit == self.limit:
             return self.tokenizer
         if limit not in self._tokenizers:
@@ -174,7 +182,7 @@ def role_prompt(text: TextConfig, names: Sequence[str]) -> str:
 
 
 def _pad_right(rows: list[np.ndarray], value: int) -> np.ndarray:
-    """Return rows of any lengths as int64 [rows, longest], filled with a value behind their ends."""
+    """Return rows of numbers as int64 [n,T], with `value` behind the shorter ones."""
     padded = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row

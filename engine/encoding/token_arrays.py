@@ -23,7 +23,8 @@ _MASK_VALUES = "1 or True for a real token and 0 or False for padding"
 _MASK = f"an array [B,T] with {_MASK_VALUES}"
 
 Check: TypeAlias = Callable[[InputShape, Any], None]
-"""Raises an error for a form, or for the sequences of it, before anything is copied."""
+"""Gets the form of the tokens and the sequences themselves, and raises an error for what is not allowed. It runs before
+anything is copied."""
 _MOST_TOKENS = 2**31 - 1
 """Limit on the tokens of a call: `Batch.cu_seqlens` counts them in int32."""
 _NO_IDS = np.zeros(0, np.int64)
@@ -33,7 +34,10 @@ _SLAB = 2**16
 
 def read_tokens(config: ModelConfig, input_ids: Any, inputs_embeds: Any, check: Check | None
                 ) -> tuple[np.ndarray | None, np.ndarray | None, InputShape]:
-    """Return (ids [tokens] or None, embeddings [tokens, D] or None, form); exactly one of the first two is None."""
+    """Return (ids [tokens] or None, embeddings [tokens, D] or None, form); exactly one of the first two is None.
+
+    check: None for no check.
+    """
     if (input_ids is None) == (inputs_embeds is None):
         raise InputError(f"pass either input_ids or inputs_embeds; got {'neither' if input_ids is None else 'both'}")
     if input_ids is None:
@@ -76,6 +80,7 @@ def _read(name: str, value: Any, width: int | None = None, check: Check | None =
 
 
 def _refuse_many(name: str, form: InputShape) -> None:
+    """Raise `InputError` for more tokens in a call than `_MOST_TOKENS`."""
     if form.starts[-1] > _MOST_TOKENS:
         raise InputError(f"{name} must have at most {_MOST_TOKENS:,} tokens in one call, padding included, not "
                          f"{form.starts[-1]:,}; split the batch")
@@ -83,6 +88,7 @@ def _refuse_many(name: str, form: InputShape) -> None:
 
 @contextmanager
 def _refusing_overflow(name: str) -> Iterator[None]:
+    """Raise `InputError` if a number becomes too large for float32 inside of the `with` block."""
     try:
         with np.errstate(over="raise"):
             yield
@@ -94,10 +100,11 @@ def refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: In
                  rows: Sequence[np.ndarray] | np.ndarray) -> None:
     """Raise `InputError` for a sequence that is too long for any positions, before its tokens are copied.
 
-    `pack` finds the other sequences that are too long, such as those of a list with a mask.
+    is_ids: whether the tokens are ids, and not vectors. rows: the sequences as the caller gave them. Some sequences
+    that are too long pass, such as those of a list with a mask: `pack` finds these.
     """
     most = config.max_positions - config.position_offset
-    counted = is_ids and config.position_offset > 0     # as in RoBERTa, a position counts the tokens that are no pads
+    counted = is_ids and config.position_offset > 0     # positions count the tokens that are not padding (RoBERTa)
     if form.shape is None and attention_mask is not None:
         return  # the mask of a list is a list; `pack` looks at it
     mask = None if attention_mask is None else _unmasked("attention_mask", attention_mask, _MASK)
@@ -122,6 +129,7 @@ def refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: In
 
 
 def too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
+    """Return the error for a sequence whose token of this number is behind the last position of the model."""
     limit = "this model's position table" if config.position_table else "this model"
     return InputError(f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the "
                       f"{config.longest_sequence} tokens that {limit} allows; shorten it")
@@ -154,6 +162,7 @@ def _describe_wrong(name: str, value: Any, array: np.ndarray) -> str:
 
 
 def _unmasked(name: str, value: Any, expected: str) -> np.ndarray:
+    """Return an argument as an array; raises `InputError` for a MaskedArray. expected: what it must be."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass a "
                          f"plain array, for example {name}.filled(0)")
@@ -161,7 +170,7 @@ def _unmasked(name: str, value: Any, expected: str) -> np.ndarray:
 
 
 def with_mask(form: InputShape, attention_mask: Any) -> InputShape:
-    """Return the form with the tokens that the mask, of the same form as the tokens, marks as real."""
+    """Return the form with the tokens as real ones that the mask marks so. The mask has the form of the tokens."""
     if form.shape is None:
         mask = _read_list_mask(form, attention_mask)
     else:
@@ -194,23 +203,24 @@ def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
 def read_companion(name: str, value: Any, form: InputShape) -> np.ndarray:
     """Return one number for each token, int64 [tokens], from an argument of the same form as the tokens."""
 
-    def check(array: InputShape, _: object) -> None:
-        _check_same(name, array, form)
+    def check(given: InputShape, _: object) -> None:
+        _check_same(name, given, form)
 
     return _read(name, value, check=check)[0]
 
 
-def _check_same(name: str, array: InputShape, form: InputShape) -> None:
-    """Raise `InputError` unless an array has the form of the tokens: list or array, shape and lengths."""
-    if (array.shape is None) != (form.shape is None):
+def _check_same(name: str, given: InputShape, form: InputShape) -> None:
+    """Raise `InputError` unless an argument is given in the form of the tokens."""
+    if (given.shape is None) != (form.shape is None):
         expected = "a list of sequences" if form.shape is None else "an array [B,T]"
         raise InputError(f"{name} must be {expected}, as the tokens are")
-    if array.shape != form.shape:
-        raise InputError(f"{name} must have the shape of the tokens, {form.shape}, not {array.shape}")
-    if len(array.starts) != len(form.starts) or (array.starts != form.starts).any():
-        raise InputError(f"{name} must have the lengths of the tokens, {_lengths(form)}, not {_lengths(array)}")
+    if given.shape != form.shape:
+        raise InputError(f"{name} must have the shape of the tokens, {form.shape}, not {given.shape}")
+    if len(given.starts) != len(form.starts) or (given.starts != form.starts).any():
+        raise InputError(f"{name} must have the lengths of the tokens, {_lengths(form)}, not {_lengths(given)}")
 
 
 def _lengths(form: InputShape) -> str:
+    """Describe the number and the lengths of sequences, for a message."""
     lengths = lengths_of(form.starts)
     return f"{len(lengths)} sequences of {', '.join(map(str, lengths[:8]))}{' ...' if len(lengths) > 8 else ''}"

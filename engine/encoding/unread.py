@@ -1,4 +1,7 @@
-"""`UnreadText`: the short text of a call, which whoever computes it tokenizes together with those of other calls."""
+"""`UnreadText`: the short text of a call, which is tokenized together with those of other calls in its batch.
+
+The thread that computes a batch of several calls tokenizes their texts at once (`read_all`), which takes less time.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,27 @@ from ..text.tokens import Tokens
 SHORT = 1024
 """A text with more characters is tokenized by its own call, while others compute."""
 CHARACTERS_OF_A_TOKEN = 5
-"""About how many there are."""
+"""About how many characters a token has, by which the length of an unread text is estimated."""
 
 
 class UnreadText(Tokens):
-    """The tokens of one text, which `read_all` makes with those of other calls, or this object when they are read.
+    """The tokens of one text, which is not tokenized until `read_all` does it, or somebody reads them here.
 
-    The thread of the call makes the object, and calls `report` at the end; any thread may make the tokens.
+    The thread of the call makes the object, and calls `report` when the call ends; any thread may make the tokens.
     """
 
     __slots__ = ("_cuts", "_mark", "_read", "_text", "_tokenizer")
 
     def __init__(self, tokenizer: Tokenizer, text: Sentence, skips: list[int] | None = None):
-        self._tokenizer, self._text, self._cuts = tokenizer, text, reported()
-        self._read: Tokens | None = None
-        self._mark: bool | None = None      # whether the text was cut, until it is reported
+        # The fields `input_ids` and `token_type_ids` are properties here, so Tokens.__init__ cannot set them.
         self.skips, self.reads, self.asked, self.embeds = skips, None, None, None
+        self._tokenizer, self._text = tokenizer, text
+        self._cuts = reported()     # now, because another thread may tokenize the text
+        self._read: Tokens | None = None
+        self._mark: bool | None = None      # whether the text was cut; None before it is read and after `report`
 
     def _tokens(self) -> Tokens:
-        """Return the tokens, which are made and reported now unless they are there."""
+        """Return the tokens; make them, and report a cut, unless they are there already."""
         if self._read is None:
             read_all([self])
             self.report()
@@ -51,20 +56,20 @@ class UnreadText(Tokens):
 
     @property
     def lengths(self) -> list[int]:
-        """The number of tokens, or about how many before they are made."""
+        """The number of tokens of the text; an estimate before it is tokenized."""
         if self._read is not None:
             return self._read.lengths
         return [2 + characters_of(self._text) // CHARACTERS_OF_A_TOKEN]
 
     def report(self) -> None:
-        """Report to the call whether the text was cut, once; raises `TextTooLong` if it wants no cuts."""
+        """Report to the call whether the text was cut, once; raises `TextTooLong` if the call allows no cut."""
         mark, self._mark = self._mark, None
         if mark is not None and self._cuts is not None:
             self._cuts.add([self._text], [mark], self._tokenizer.limit, self._tokenizer.count)
 
 
 def read_all(calls: Sequence[Tokens]) -> None:
-    """Make the tokens of several calls of one encoder that are not there yet, at one time."""
+    """Tokenize the texts of these calls of one encoder that are unread, all at once."""
     unread = [call for call in calls if isinstance(call, UnreadText) and call._read is None]
     if not unread:
         return
@@ -75,7 +80,7 @@ def read_all(calls: Sequence[Tokens]) -> None:
 
 
 def may_wait(tokenizer: Tokenizer, texts: Sequence[Sentence]) -> bool:
-    """Return whether texts are one short text, of whose tokens nobody wants to know before it is computed."""
+    """Return whether texts are one short text, of whose tokens and cut nobody has to know before it is computed."""
     cuts = reported()
     return (len(texts) == 1 and characters_of(texts[0]) <= SHORT and tokenizer.is_quick
             and (cuts is None or cuts.marks is None))

@@ -90,6 +90,7 @@ def answer_or_abstain(answers: Sequence[dict[str, Any]], limit: np.float32) -> d
 
 
 def _loss(one: Mapping[str, Any]) -> np.float32:
+    """Return 1 - the score of an answer."""
     return np.float32(1 - one["score"])
 
 
@@ -105,7 +106,7 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
         of_text = np.array([number == 1 for number in places.texts])        # the question has the number 0
         allowed = of_text if first_id is None else of_text | (places.input_ids == first_id)
         start, end = (softmax(np.where(allowed, rows[:, i], np.float32(-10000))) for i in range(2))     # e^-10000 is 0
-        no_answer = min(no_answer, float(start[0] * end[0]))     # that of the first token alone
+        no_answer = min(no_answer, float(start[0] * end[0]))     # the span of the first token alone
         start[~of_text] = end[~of_text] = 0
         words = _words(places) if answering.align_to_words else {}
         for i, (s, e, score) in enumerate(_spans(start, end, answering)):
@@ -145,7 +146,10 @@ def _words(places: Places) -> dict[int, tuple[int, int]]:
 
 
 def _characters(places: Places, s: int, e: int, words: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return the first character of token s, and the one after the last of token e, or of their words in `words`."""
+    """Return the first character of a span of tokens s to e, and the one after its last.
+
+    words: of `_words`, to widen the span to the words of both tokens; empty to leave it.
+    """
     first, last = (places.words[i] for i in (s, e))
     if first is None or last is None or not words:
         return places.offsets[s][0], places.offsets[e][1]

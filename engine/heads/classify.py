@@ -45,9 +45,9 @@ def labels_of(runner: HeadRunner, logits_of_texts: np.ndarray, top_k: int | None
 
 def best_labels(labels: Sequence[str], scores: Sequence[float], top_k: int | None, more: dict[str, Any] | None = None
                 ) -> Any:
-    """Return the labels with the largest scores, the best first, or for one alone its dictionary.
+    """Return dictionaries of the labels with the largest scores, the best first; with a top_k of 1, one dictionary.
 
-    more: what each dictionary has beside its label and score.
+    more: further entries of each dictionary, beside "label" and "score".
     """
     best = [{"label": labels[i], "score": scores[i], **(more or {})} for i in top(scores, top_k)]
     return best[0] if top_k == 1 else best
@@ -71,9 +71,10 @@ class Sets:
 
 
 def limits_of(runner: HeadRunner, sets: Sets) -> Any:
-    """Return the largest score of a label that is in the set of a text, or of each label; raises `InputError`.
+    """Return the largest conformal score with which a label is in the set of a text: one for all labels, or with
+    `by_class` one for each label.
 
-    It does if the calibration has too few texts for the coverage.
+    Raises `InputError` if the calibration has too few texts for the coverage.
     """
     calibration = runner.calibration
     assert calibration is not None

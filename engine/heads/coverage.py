@@ -70,7 +70,7 @@ def ranks_of(runner: HeadRunner, logits: np.ndarray, texts: Sequence[Any] | None
 
 
 def shift_of(confidences: np.ndarray, calibration: Calibration) -> tuple[float, float]:
-    """Return the distance D of confidences to those of the calibration, and the p-value of the test of both."""
+    """Return the distance D of confidences to those of the calibration, then the p-value of the test of both."""
     return kolmogorov_smirnov(calibration.arrays["confidences"][:MOST_COMPARED], confidences[:MOST_COMPARED])
 
 

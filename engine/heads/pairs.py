@@ -92,6 +92,7 @@ def check_ranks(runner: HeadRunner) -> None:
 
 
 def _name_of(function: Any) -> str:
+    """Return the name of a function that the caller names, or gives as an object of torch.nn; raises `InputError`."""
     known = list(PAIR_FUNCTIONS.values())
     name = function if isinstance(function, str) else PAIR_FUNCTIONS.get(type(function).__name__)
     if name not in known:

@@ -50,34 +50,37 @@ class HeadRunner:
 
     def __init__(self, head: Head, encoder: VectorEncoder, ops: Ops, words: Callable[[], np.ndarray],
                  calibration: Calibration | None = None):
-        """words: returns the word table in float32 [V, E], which a tied map reads. calibration: of the logits."""
+        """ops: compute the steps. words: returns the word table in float32 [V, E], which a tied map reads.
+        calibration: of the logits; None for a head that is not calibrated.
+        """
         self.config: HeadConfig = head.config
         self.calibration = calibration
-        self.vector_encoder, self.ops = encoder, ops
-        """What gives the vectors that the head reads."""
+        self.vector_encoder = encoder
+        """Gives the vectors that the head reads, of texts or of images."""
+        self.ops = ops
         self._weights, self._words = head.weights, words
 
     @property
     def encoder(self) -> TextEncoder:
-        """What gives the vectors that the head reads of texts; raises `UnsupportedError` for a model of images."""
+        """The `vector_encoder` of a model of texts; raises `UnsupportedError` for a model of images."""
         if not isinstance(self.vector_encoder, TextEncoder):
             raise UnsupportedError("this model reads images, and no texts")
         return self.vector_encoder
 
     def logits(self, tokens: Tokens, call: Call = PLAIN, asked: Sequence[np.ndarray] | None = None) -> Work:
-        """Return the work whose rows are the logits of sequences; None is that of a sequence without logits.
+        """Return the work whose rows are the logits of sequences; the row of a sequence without logits is None.
 
-        Logits are float32 [rows, outputs] of its rows that the head reads, or [1, outputs] of a head with one result a
-        sequence. asked: the positions to read in each sequence, for a head of rows "asked".
+        Logits are float32 [rows, outputs] for the rows of the sequence that the head reads, or [1, outputs] of a head
+        with one result a sequence. asked: the positions to read in each sequence, for a head of rows "asked".
         """
         most = None
-        if asked is not None:       # `most` sequences a batch, so that all their logits fit, were each the longest one
+        if asked is not None:       # the logits of a batch are in memory together; each sequence counts as the longest
             tokens = replace(tokens, asked=[*asked])
             most = max(1, LOGITS_AT_A_TIME // (self.config.outputs * max(1, *map(len, asked))))
         return self.vector_encoder.work(self._compute_logits, tokens, call, most)
 
     def _compute_logits(self, packed: Packed, stop: Stop) -> list[np.ndarray | None]:
-        """Return the logits of each sequence of a batch; None for a sequence without rows that the head reads."""
+        """Return the logits of each sequence of a batch, None for one without logits: the job of `logits`."""
         tokens, batch, _ = packed
         vectors = self.vector_encoder.vectors(batch, stop)
         places: list[np.ndarray | None] = [None] * len(tokens.input_ids) if tokens.asked is None else [*tokens.asked]
@@ -87,9 +90,9 @@ class HeadRunner:
         return [logits if len(logits) else None for logits in self._in_slices(rows, ends)]
 
     def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS_AT_A_TIME` numbers at a time.
+        """Yield the logits of each sequence, whose rows end at `ends`; compute `LOGITS_AT_A_TIME` at a time at most.
 
-        The logits of 1,000 rows in a vocabulary of 250,000 words take a gigabyte.
+        The logits of 1,000 rows in a vocabulary of 250,000 words would take a gigabyte.
         """
         most = max(1, LOGITS_AT_A_TIME // self.config.outputs)
         for part in ranges(lengths_of(ends).tolist(), most):
@@ -99,7 +102,10 @@ class HeadRunner:
 
     def _run(self, rows: np.ndarray, ends: np.ndarray, steps: Sequence[Step] | None = None
              ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the results of rows [M, D], and where those of each sequence end. steps: None for all."""
+        """Return the results of rows [M, D], and where those of each sequence end [B+1].
+
+        ends: where the rows of each sequence end [B+1], from 0 on. steps: None for all steps of the head.
+        """
         for step in self.config.steps if steps is None else steps:
             if isinstance(step, HeadLinear):
                 rows = self._linear(step, rows)
@@ -126,7 +132,10 @@ class HeadRunner:
             yield from self.ops.column_maxima(parts[first : first + most], self._columns)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Return the calibrated probabilities of classes, float64 [n, K], of logits [n, K]; of [n, 1] [n, 2]."""
+        """Return the calibrated probabilities of classes, float64 [n, K], of logits [n, K].
+
+        For logits [n, 1] of a single label, they are those of "no" and "yes", [n, 2].
+        """
         assert self.calibration is not None
         return probabilities(logits, self.calibration.temperature, self.calibration.bias)
 
@@ -155,6 +164,7 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
     def _linear(self, step: HeadLinear, rows: np.ndarray) -> np.ndarray:
+        """Return a linear step of rows; NumPy computes the activations that backends lack."""
         by_numpy = step.activation in FUNCTIONS and step.activation != "relu"       # backends have relu
         bias = self._weights.get(f"{step.name}.bias")
         product = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), bias,
@@ -162,6 +172,7 @@ class HeadRunner:
         return FUNCTIONS[step.activation](product) if by_numpy else product
 
     def _weight(self, step: HeadLinear) -> np.ndarray:
+        """Return the weight of a linear step, float32 [size, in]; of a tied one, the word table."""
         return self._words() if step.tied else self._weights[f"{step.name}.weight"]
 
 
@@ -178,11 +189,10 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
            asked: Sequence[np.ndarray | None], passed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of token vectors [N, D] that a head reads, [M, D], and where those of each sequence end, [B+1].
 
-    Of "first_two" and "first_mean" they are [M, 2 D].
+    The rows "first_two" and "first_mean" are [M, 2 D]. A sequence without tokens has no rows.
 
-    rows: one of `engine.model.head.ROWS`. passed: of "first_mean", `HeadConfig.passed_rows`. asked: the positions of
-    each sequence, for "asked", and for "last" where another token than the last one is read. Of a sequence without
-    tokens there are none.
+    rows: one of `engine.model.head.ROWS`. passed: for "first_mean", `HeadConfig.passed_rows`. asked: the positions of
+    each sequence, for "asked", and for "last" where another token than the last one is read; otherwise None for each.
     """
     starts, ends = cu_seqlens[:-1].astype(np.int64), cu_seqlens[1:].astype(np.int64)
     if rows == "all":
@@ -203,9 +213,9 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
 
 
 def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (mean of the rows of each sequence, new ends): one row a sequence, and none for a sequence without rows.
+    """Return one row for each sequence, the mean of its rows [M, D], and where the row of each sequence ends [B+1].
 
-    rows [M, D], ends [B+1]: the rows of sequence i are those from ends[i] to before ends[i+1]; the results alike.
+    A sequence without rows has none.
     """
     means = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
              if start < end]
@@ -214,7 +224,7 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def top(scores: Sequence[float] | np.ndarray, k: int | None) -> list[int]:
-    """Return the places of the k largest scores, the largest first, and of equal scores the first; None for all."""
+    """Return the places of the k largest scores, the largest first, equal ones in their order; k: None for all."""
     order = np.argsort(-np.asarray(scores), kind="stable")
     return [int(i) for i in order[:k]]
 

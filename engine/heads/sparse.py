@@ -128,7 +128,8 @@ class SparseVectors:
                 products = other.values * dense[other.indices]
             for j in range(len(other)):
                 terms = products[other.indptr[j] : other.indptr[j + 1]]
-                result[i, j] = terms[terms != 0].sum()   # without words of one row alone: the same sum from both sides
+                # Words of one row alone are left out, so that a.dot(b) and b.dot(a) add the same terms.
+                result[i, j] = terms[terms != 0].sum()
             dense[row.indices] = 0
         return result
 
@@ -154,7 +155,7 @@ def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Work:
 
 
 def _compute_sparse(runner: HeadRunner, packed: Packed, stop: Stop) -> list[Nonzeros]:
-    """Return the numbers that are not zero of the sparse vector of each sequence of a batch."""
+    """Return the words of each sequence of a batch, and their numbers: the job of `sparse_rows`."""
     config, scatter = runner.config, runner.config.steps[-1]
     tokens, batch, _ = packed
     vectors = runner.encoder.vectors(batch, stop)
@@ -196,7 +197,8 @@ def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Non
 def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
     """Yield for each sequence of token vectors [N, D] the largest logit of each word, or the sum of logarithms: [V].
 
-    The logits of some rows are there at a time, at most `LOGITS_AT_A_TIME`, and of a sequence its rows in their order.
+    ends [B+1]: where the tokens of each sequence end. At most `LOGITS_AT_A_TIME` logits are computed at a time, so that
+    a sequence may be spread over several parts; its rows are added in their order.
     """
     activation = runner.config.sparse_activation
     most = max(1, LOGITS_AT_A_TIME // runner.config.outputs)
@@ -215,7 +217,7 @@ def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: 
                 else:
                     for row in rows:
                         total = (0 if total is None else total) + weights_of(row, activation)
-            if ends[sequence + 1] > last:       # its other rows come with the next logits
+            if ends[sequence + 1] > last:       # the other rows of the sequence are in the next part
                 break
             yield np.zeros(runner.config.outputs, np.float32) if total is None else total
             sequence, total = sequence + 1, None
@@ -229,7 +231,7 @@ def _nonzeros(numbers: np.ndarray, pooling: str, activation: str) -> Nonzeros:
 
 
 def largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonzeros:
-    """Return at most `most` words of a text and their numbers: those with the largest, without their signs."""
+    """Return the ids and the numbers of at most `most` words of a text: those with the largest absolute numbers."""
     if most is not None and len(values) > most:
         kept = np.sort(np.argsort(-np.abs(values), kind="stable")[:most])
         indices, values = indices[kept], values[kept]
@@ -239,6 +241,6 @@ def largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonzer
 def weights_of(logits: np.ndarray, activation: str) -> np.ndarray:
     """Return log(1 + relu(x)), and for log1p_relu log(1 + log(1 + relu(x))): float32 of the shape of the logits."""
     weights = np.maximum(logits, np.float32(0))
-    some = weights != 0       # few of them are, and NaN is one
+    some = weights != 0       # few are above 0, and NaN is among these
     weights[some] = log1p(log1p(weights[some])) if activation == "log1p_relu" else log1p(weights[some])
     return weights

@@ -87,7 +87,7 @@ def read_words(texts: Any) -> tuple[list[list[str]], bool]:
 
 
 def _labels(name: str, value: Any) -> tuple[str, ...]:
-    """Return labels of the caller as a tuple; raises `InputError`."""
+    """Return the labels of an argument as a tuple; raises `InputError`."""
     has_no_items = isinstance(value, str) or getattr(value, "shape", None) == ()    # an array without axes is Iterable
     if has_no_items or not isinstance(value, Iterable):
         raise InputError(f"{name} must be a list of labels, not {shown(value)}")
@@ -115,7 +115,8 @@ def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], window
                 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the entities of each text, the last of three steps of `tag`.
 
-    windows: of each text. logits: float32 [T, labels] by the number of the window among all that have tokens.
+    windows: of each text. logits: float32 [T, labels] by the number of the window, counted over all texts; a window
+    without tokens has none.
     """
     first = 0
     for text, windows_of_text in zip(texts, windows, strict=True):
@@ -132,20 +133,25 @@ def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], window
 
 def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray | None, tagging: Tagging,
               starts: list[int] | None) -> list[dict[str, Any]]:
-    """Return the entities of one window; logits: float32 [T, labels]. starts: the place of each word in the text."""
+    """Return the entities of one window, or with the strategy "none" a result for each of its tokens.
+
+    logits: float32 [T, labels]; None for a window without tokens. starts: of words that the caller has split, the place
+    of each in the text; None for a text that is one string. The results of a calibrated model have `_doubts`, too.
+    """
     if logits is None:
         return []
     tokens = list(_tokens(runner, text, places, logits, tagging, starts))
-    doubted = runner.calibration is not None
+    is_calibrated = runner.calibration is not None
     if tagging.strategy == "none":
         return [{"entity": token.label, "score": float(token.score), "index": token.index, "word": token.text,
-                 "start": token.start, "end": token.end, **(_doubts([token]) if doubted else {})}
+                 "start": token.start, "end": token.end, **(_doubts([token]) if is_calibrated else {})}
                 for token in tokens if token.label not in tagging.ignored]
     join = runner.encoder.tokenizer.join
     if tagging.strategy != "simple":
         tokens = [_word(group, tagging.strategy, runner.config.labels, join)
                   for group in _grouped(tokens, lambda before, token: token.goes_on)]
-    entities = [_entity(group, join) | (_doubts(group) if doubted else {}) for group in _grouped(tokens, _same_entity)]
+    entities = [_entity(group, join) | (_doubts(group) if is_calibrated else {})
+                for group in _grouped(tokens, _same_entity)]
     return [entity for entity in entities if entity["entity_group"] not in tagging.ignored]
 
 
@@ -190,7 +196,7 @@ def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
 
 def _word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
     """Return the word that tokens make, with the label and the score that the strategy gives it."""
-    if len(tokens) == 1:        # all strategies then say the same
+    if len(tokens) == 1:        # all strategies give its own tag
         return replace(tokens[0], text=join([tokens[0].text]))
     rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])
     if strategy == "average":
@@ -235,7 +241,9 @@ def first_of_words(places: Places) -> dict[int, int]:
 
 
 def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entities of all windows of a text in order: of those that overlap the longest, or the surest."""
+    """Return the entities of all windows of a text by their start. Of two that overlap, the longer one stays, and of
+    equally long ones the one with the larger score.
+    """
     longest: list[dict[str, Any]] = []
     for entity in sorted(entities, key=lambda entity: int(entity["start"])):
         if not longest or not longest[-1]["start"] <= entity["start"] < longest[-1]["end"]:
@@ -246,4 +254,5 @@ def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _length(entity: dict[str, Any]) -> int:
+    """Return the number of characters of an entity."""
     return int(entity["end"]) - int(entity["start"])

@@ -101,6 +101,6 @@ def _sample_vectors(engine: TriedEncoder) -> np.ndarray:
 
 
 def _least_cosine(vectors: np.ndarray, expected: np.ndarray) -> float:
-    """Return the least cosine of two rows of the same number, of [n, D] each."""
+    """Return the least cosine of row i of one array and row i of the other, [n, D] each."""
     a, b = (normalize(each.astype(np.float64)) for each in (vectors, expected))
     return float(np.min((a * b).sum(axis=1)))

@@ -119,6 +119,7 @@ class ChatMethods(Loaded):
 
     @lazy
     def _prompts(self) -> Prompts:
+        """`chat_prompts`, made at the first use; under a private name, which `close` frees."""
         from ..chat.template import Prompts  # here, because `import engine` shall stay light
 
         prepared, text = self.prepared, self.text

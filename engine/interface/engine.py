@@ -59,8 +59,10 @@ class Engine(VectorMethods, SimilarityMethods):
         options = RunOptions(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, bits=bits)
         chosen = choose_backend(backend, bits, model.parts.values())
         parts = [part for part in model.parts.values() if part is not model.decoder and part is not model.images]
+        # This engine holds the encoder of calls that name no task, or the first one; each other encoder has its own
+        # engine. All engines share a queue, and those of encoders with the same weights a plan.
         held: list[tuple[Transformer, Engine]] = []
-        for part in sorted(parts, key=lambda part: part is not model.encoder):  # this engine holds the first
+        for part in sorted(parts, key=lambda part: part is not model.encoder):
             run = options.config(_precision_of(part, precision, alone=len(parts) == 1))
             engine = Engine.__new__(Engine) if held else self
             plan = next((other._plan for encoder, other in held if share_weights(encoder, part)), None)
@@ -126,7 +128,7 @@ class Engine(VectorMethods, SimilarityMethods):
                 raise UnsupportedError('precision="auto" compares the vectors of one encoder, and this model has '
                                        f"routes: {', '.join(model.routes)}; choose a precision by its name")
             engine = fastest_engine(model.encoder, lambda name: cls(model, **options, precision=name), least_cosine)
-            precision = engine.precision  # another process that loads the pickled engine computes the same bits
+            precision = engine.precision    # so that a process that loads a pickle of the engine does not choose anew
         else:
             engine = cls(model, **options, precision=precision)
         engine.address = address, commit = source.address
@@ -174,7 +176,11 @@ class Engine(VectorMethods, SimilarityMethods):
                              lambda engine: {"max_seq_length": min(most, engine.max_seq_length or most)})
 
     def _changed(self, again: dict[str, Any], changes: Callable[[Engine], dict[str, Any]]) -> Engine:
-        """Return this engine with changes of the text settings of each of its engines. again: see `_reload_changed`."""
+        """Return this engine with other text settings, of its routes, too; the weights are shared.
+
+        changes: returns the new settings of one engine. again: what makes the same changes when a pickle of the new
+        engine is loaded: the `changes` of `_reload_changed`.
+        """
         made: dict[Engine, Engine] = {}
         for engine in [self, *self._routes.values()]:
             if engine not in made:
@@ -183,7 +189,7 @@ class Engine(VectorMethods, SimilarityMethods):
         other._routes = {task: made[engine] for task, engine in self._routes.items()}
         if self._reload is not None:
             reload, before = self._reload, {}
-            if reload.func is _reload_changed:      # changes of an engine that has some: one reload with all of them
+            if reload.func is _reload_changed:      # this engine is a changed one itself: one reload does all changes
                 reload, before = reload.args
             other._reload = partial(_reload_changed, reload, _merge_changes(before, again))
         return other
@@ -199,7 +205,7 @@ class Engine(VectorMethods, SimilarityMethods):
             raise InputError(f"max_seq_length={asked} is above the {most} positions of the model, which reads no more "
                              f"tokens; give at most {most}")
         other = Engine.__new__(Engine)      # copy.copy would load the model again, as pickle does
-        # Lazy attributes, such as the tokenizer, are left out, so that they are made from the new settings.
+        # Lazy attributes, such as the tokenizer, are left out, so that the copy makes its own from the new settings.
         vars(other).update({name: value for name, value in vars(self).items()
                             if not isinstance(getattr(Engine, name, None), lazy)}, text=text)
         return other
@@ -221,13 +227,13 @@ def _reading_plan(plan: Plan, backend: Backend, decoder: Transformer, run: RunCo
 
 
 _LIMIT = "limited_to"
-"""The name of the limit of `Engine.limited_to` among changes of text settings."""
+"""The key of the limit of `Engine.limited_to` among the changes of `_reload_changed`, beside fields of `TextConfig`."""
 
 
 def _merge_changes(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    """Return changes of text settings in which a limit, if there is one, comes after the others."""
+    """Return the changes of `before`, then of `again`, as one dictionary, whose limit applies after the others."""
     merged = before | again
-    if "max_seq_length" in again:       # which a limit before it does not bound
+    if "max_seq_length" in again:       # it came after the limit of `before`, which does not bound it
         merged.pop(_LIMIT, None)
     if _LIMIT in before and _LIMIT in again:
         merged[_LIMIT] = min(before[_LIMIT], again[_LIMIT])
@@ -235,7 +241,10 @@ def _merge_changes(before: dict[str, Any], again: dict[str, Any]) -> dict[str, A
 
 
 def _reload_changed(reload: partial[Engine], changes: dict[str, Any]) -> Engine:
-    """Load an engine of `with_text` or `limited_to` again, in the process that opens its pickle."""
+    """Load an engine of `with_text` or `limited_to` again, in the process that opens its pickle.
+
+    reload: loads the engine without changes. changes: fields of `TextConfig`, and perhaps `_LIMIT`.
+    """
     own = {name: value for name, value in changes.items() if name != _LIMIT}
     engine = reload().with_text(**own)
     return engine.limited_to(changes[_LIMIT]) if _LIMIT in changes else engine

@@ -54,7 +54,9 @@ class ImageSide:
 
     def __init__(self, part: Transformer, backend: Backend, run: RunConfig, queue: ModelQueue,
                  plan: Plan | None = None):
-        """plan: of the encoder; None to prepare it for the first image, as of a model that reads texts, too."""
+        """plan: of the encoder; None to prepare it for the first image, because a model of texts and images may get no
+        image.
+        """
         self._part, self._backend, self._run, self._queue, self._plan = part, backend, run, queue, plan
 
     @lazy
@@ -80,16 +82,16 @@ def _ops_of(backend: Backend, threads: int, portable: bool, *parts: Mapping[str,
 
 
 class EngineBase(Loaded):
-    """One encoder on a backend, or of a model with routes the first one, which knows the others."""
+    """One encoder on a backend; in a model with routes, the encoder of the default task, or else the first one."""
 
     _routes: dict[str, Any]
-    """The engines of all tasks."""
+    """The engine of each task of a model with routes; empty for other models."""
     _needs_task: bool
-    """Whether there is no default task."""
+    """Whether there is no default task, so that each call has to name one."""
     _image_side: ImageSide | None = None
     """The encoder of images; None for a model of texts alone."""
     _reading: ReadingPlan | None = None
-    """What gives the vectors that the heads read where these are a decoder's."""
+    """The plan of the vectors that the heads read, where a decoder gives these; None where the encoder does."""
 
     def _hold(self, encoder: Transformer, backend: Backend, run: RunConfig, plan: Plan | None,
               queue: ModelQueue | None = None) -> None:
@@ -108,7 +110,7 @@ class EngineBase(Loaded):
         self.backend, self.threads, self.precision = backend.name, run.threads, run.precision
         self.max_batch_tokens, self.bits = run.max_tokens, run.bits
         self._plan = plan or backend.prepare(encoder.config, encoder.weights, run)
-        if plan is None and encoder.config.dropped_id is not None:      # of ESM
+        if plan is None and encoder.config.dropped_id is not None:      # ESM; a plan that is given has it already
             self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
         self._routes, self._needs_task = {}, False
         self._queue = queue or ModelQueue(run.max_tokens, mixes=backend.batch_invariant)
@@ -184,6 +186,7 @@ class EngineBase(Loaded):
 
     @property
     def _text(self) -> TextConfig:
+        """How the model reads texts; raises `UnsupportedError` for a model that reads none."""
         if self.text is None and self.reads_images:
             raise UnsupportedError("this model reads images, and no texts")
         if self.text is None:
@@ -233,6 +236,7 @@ class EngineBase(Loaded):
 
     @lazy
     def _encoder(self) -> TextEncoder:
+        """`text_encoder`, made at the first use; it needs no single operations without modules."""
         ops = self._ops if self._modules or self._token_modules else None
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
                            modules=self._modules, token_modules=self._token_modules, ops=ops, queue=self._queue)

@@ -188,6 +188,7 @@ class Generator(ChatMethods):
 
     @lazy
     def _languages(self) -> dict[str, int]:
+        """`language_ids`, made at the first use, because it reads the tokenizer."""
         return language_ids(self.config.family, self.source_text)
 
     def check_translates(self) -> None:

@@ -29,6 +29,8 @@ from .engine_base import EngineBase, on_route
 class HeadMethods(EngineBase):
     """What an `Engine` can do beside `encode`, if its model has the head."""
 
+    _made_with_calibrations = ("_runners_of_heads",)
+
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
                  candidate_labels: Sequence[str] | str | None = None, hypothesis_template: str | None = None,
@@ -265,7 +267,10 @@ class HeadMethods(EngineBase):
         return methods_of(self)
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
-        """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
+        """Return the head of a task; raises `UnsupportedError` for a model without it.
+
+        use: what the caller wants to do, for the message; "" for what the task does.
+        """
         if task not in self._runners_of_heads:
             late = self._late is not None
             raise UnsupportedError(f"this model has no head to {use or _DOES.get(task, task)}; it "
@@ -284,7 +289,7 @@ class HeadMethods(EngineBase):
 
     @lazy
     def _runners_of_heads(self) -> dict[str, HeadRunner]:
-        """What runs each head of the model, by its task."""
+        """What runs each head, by its task; a head of classes with one output has the calibration of "rank"."""
         if not self._heads:
             return {}
         runners = {}

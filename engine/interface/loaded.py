@@ -32,7 +32,7 @@ _OF_CLOSED = ("_closed", "_configs", "_calibrations")
 
 
 def _advice(name: str, cls: type) -> str:
-    """Return what a message says behind the name of an attribute that a class does not have."""
+    """Return the end of a message about an attribute that a class does not have: what to do instead."""
     if name in ATTRIBUTES:
         return f"; {ATTRIBUTES[name]}"
     if name.startswith("_"):
@@ -43,7 +43,10 @@ def _advice(name: str, cls: type) -> str:
 
 def _load_again(cls: type[AnyLoaded], address: str, commit: str | None, kind: str, options: dict[str, Any],
                 memory: str, reading: dict[str, Any]) -> AnyLoaded:
-    """Load an object again, in another process. address, commit: the path or name on the hub, and its revision."""
+    """Load an object again, in the process that opens its pickle; the other arguments are those of `_load`.
+
+    address, commit: the path or the name on the hub, and the commit of the name.
+    """
     from ..loading.load import open_source  # here, because `import engine` shall stay light
 
     source = open_source(address, memory, commit)
@@ -84,10 +87,12 @@ class Loaded(metaclass=_Named):
     _reload: partial[Any] | None = None
     """Loads the object again in another process; None for a model in memory."""
     _calibrations: Mapping[str, Calibration] = {}
+    _made_with_calibrations: tuple[str, ...] = ()
+    """The lazy attributes that depend on the calibrations, which an object with another calibration makes anew."""
     _read_model: partial[Model] | None = None
     """Reads the model from its files again; None for a model in memory."""
     _own: tuple[str, ...] = ("text", "generation")
-    """The attributes among those of `SET`, which users of other libraries assign: each is set once, at the load."""
+    """Which attributes of `SET`, the names that users of other libraries assign, this class sets itself, once."""
     _closed = False
     """Whether `close` was called."""
 
@@ -149,6 +154,7 @@ class Loaded(metaclass=_Named):
         self.close()
 
     def _closed_error(self) -> EngineError:
+        """Return the error of every call after `close`."""
         return EngineError(f"this {type(self).__name__} is closed; load the model again, or close it after all calls")
 
     def to_model(self) -> Model:
@@ -199,8 +205,7 @@ class Loaded(metaclass=_Named):
                              f"{shown(calibration)}")
         calibration = calibration.checked(self._calibrated_outputs, "the calibration")
         other = type(self).__new__(type(self))              # copy.copy would load the model again, as pickle does
-        # All but what was made with the calibration that it had before.
-        kept = {name: value for name, value in vars(self).items() if name not in ("_runners_of_heads", "_prompts")}
+        kept = {name: value for name, value in vars(self).items() if name not in self._made_with_calibrations}
         vars(other).update(kept, _calibrations={**self._calibrations, calibration.task: calibration}, _reload=None)
         return other
 

@@ -66,8 +66,8 @@ def prompt_of(template: Any) -> RerankPrompt:
     return RerankPrompt((start + place, end) if end else (start + place,))
 
 
-def filled(pieces: Sequence[str], instruction: str, query: str) -> list[str]:
+def fill_in(pieces: Sequence[str], instruction: str, query: str) -> list[str]:
     """Return pieces with the instruction and the query in their places, and without the place of the document."""
-    # The query comes last, so that a placeholder that stands in it stays as it is.
-    parts = [piece.removesuffix(PLACES[2]).split(PLACES[1]) for piece in pieces]
-    return [query.join(part.replace(PLACES[0], instruction) for part in texts) for texts in parts]
+    # Placeholders are found before the query is put in, so that one that stands in the query stays as it is.
+    around_query = [piece.removesuffix(PLACES[2]).split(PLACES[1]) for piece in pieces]
+    return [query.join(part.replace(PLACES[0], instruction) for part in parts) for parts in around_query]

@@ -42,7 +42,7 @@ from ..weights.modules import sigmoid
 from .engine import Engine
 from .head_methods import BY_SIMILARITY
 from .loaded import Loaded
-from .rerank_prompts import KNOWN, QWEN3, filled, prompt_of
+from .rerank_prompts import KNOWN, QWEN3, fill_in, prompt_of
 
 if TYPE_CHECKING:
     from ..loading.source import Source
@@ -300,7 +300,7 @@ class Reranker(Loaded):
     def _prompts(self, instruction: str, query: str, documents: Sequence[str], stop: Stop) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""
         # The prefix is the same for all documents; `start` is tokenized with the document that follows it.
-        *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
+        *before, start = fill_in(self.template.pieces[: self.template.place + 1], instruction, query)
         prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
         # With a prefix, a document keeps fewer tokens than this tokenizer cuts it to, so cuts are reported below.
@@ -335,11 +335,12 @@ class Reranker(Loaded):
 
     @lazy
     def _start_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the piece that ends with the document, which leaves room for the end of the template."""
         assert self._prompt_text is not None
         return Tokenizer(self._prompt_text, self.max_length - len(self._end), self.threads)
 
     def _answer_ids(self, answers: Any) -> tuple[int, ...]:
-        """Return the ids of the answers, each of which must be one token; raises `InputError`."""
+        """Return the ids of one or two answers, given as texts or ids; raises unless each is one token."""
         if not isinstance(answers, (tuple, list)) or not 1 <= len(answers) <= 2:
             raise InputError(f"answers must be one or two tokens, as texts or ids, not {shown(answers)}")
         tokenizer = self._model.tokenizer(self._prompt_text)

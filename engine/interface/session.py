@@ -26,7 +26,10 @@ class Submission(OfOneProcess):
 
     def __init__(self, handle: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
                  pieces: Callable[[Iterator[Token]], Pieces]):
-        """finish: makes a result of the queue's. samples: how many results it has. pieces: makes pieces of tokens."""
+        """finish: makes the result for the caller from the number of the work, which is 0, and what the queue gives.
+
+        samples: how many results the request has. pieces: makes the pieces of the tokens of one result.
+        """
         self._handle, self._finish, self._samples, self._pieces = handle, finish, samples, pieces
 
     def cancel(self) -> None:
@@ -104,7 +107,7 @@ class Session(OfOneProcess):
                                several=True)
         self._check_open()
         handle = self._model.queue.submit(requests.works[0], priority, owner, until, session=self, pace=self._pace)
-        if self._closed:        # meanwhile
+        if self._closed:        # by another thread, which may have cancelled all requests before this one came
             handle.cancel()
             self._check_open()
         return Submission(handle, requests.finish, requests.samples, pieces_of(self._model, requests.works[0]))
@@ -139,12 +142,16 @@ class Session(OfOneProcess):
         self.close()
 
     def _check_open(self) -> None:
+        """Raise `InputError` for a session that is closed."""
         if self._closed:
             raise InputError("the session has ended, and takes no more requests: it was closed; make a new one")
 
 
 def check_place(priority: Any, owner: Any, deadline: Any) -> float:
-    """Check where a request will stand among others, and return its deadline, 0 for None; raises `InputError`."""
+    """Check the place of a request among others, and return its deadline as a `Stop` takes it: 0 for None.
+
+    Raises `InputError`.
+    """
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise InputError(f"priority must be an int, not {shown(priority)}")
     if not isinstance(owner, str):

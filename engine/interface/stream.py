@@ -50,16 +50,18 @@ class Pieces(OfOneProcess, Iterator[Piece]):
 
     def __init__(self, tokens: Iterator[Token], text: StopText | None,
                  logprob_of: Callable[[int], TokenLogprob | None], prompt: Callable[[], list[Piece]] = list):
-        """text: of no tokens yet; None without a tokenizer. logprob_of: gets the place of a token that has come.
+        """text: turns tokens into text, and has none yet; None without a tokenizer. logprob_of: returns the log
+        probability of the token with this number, once it has come.
 
-        prompt: returns the pieces that stand in front of the first token, after the model has read them.
+        prompt: returns the pieces of an echoed prompt. It is called when the first token has come, because the model
+        has read the prompt by then.
         """
         self._tokens, self._turn, self._text, self._logprob_of = tokens, new_turn(), text, logprob_of
         self._prompt: Callable[[], list[Piece]] | None = prompt     # None after the first call
         self._front: deque[Piece] = deque()     # the pieces of the prompt that were not given
         self._given = 0     # how many pieces were given
         self._ahead: Token | EngineError | None = None
-        """The next token, or the error that follows the last one, where it was looked at before its turn."""
+        """A token that was read and has no piece yet, or the error that was read behind the last token; else None."""
         self._over = False      # whether no token comes any more
 
     def __next__(self) -> Piece:
@@ -70,7 +72,7 @@ class Pieces(OfOneProcess, Iterator[Piece]):
             return self._next()
 
     def _next(self) -> Piece:
-        """Return the next piece: at first those of the echoed prompt, then one for each new token."""
+        """Return the next piece: those of the prompt first, then one for each token; the caller has the turn."""
         token, self._ahead = self._ahead or self._token(), None
         if isinstance(token, EngineError):
             raise token
@@ -92,7 +94,7 @@ class Pieces(OfOneProcess, Iterator[Piece]):
         return Piece(token.id, text, self._logprob_of(place))
 
     def drop_ahead(self) -> None:
-        """Forget what was looked at before its turn: a token, or the pieces of a prompt."""
+        """Forget what was read and not given: a token, or the pieces of a prompt, for a stream that is cancelled."""
         self._ahead, self._prompt, self._front = None, None, deque()
 
     def _token(self) -> Token | EngineError | None:
@@ -109,8 +111,9 @@ class Pieces(OfOneProcess, Iterator[Piece]):
 
 
 def pieces_of(model: PreparedModel, work: DecoderWork) -> Callable[[Iterator[Token]], Pieces]:
-    """Return what makes pieces of the tokens of a work with one result."""
-    logprobs, new_text, echo = work.logprobs, work.new_text, work.echo  # without the work, which may hold much memory
+    """Return the function that makes pieces of the tokens of a work with one result."""
+    # The functions below hold these three alone: the work may hold much memory.
+    logprobs, new_text, echo = work.logprobs, work.new_text, work.echo
 
     def logprob_of(place: int) -> TokenLogprob | None:
         return model.named(logprobs[0][place]) if logprobs else None
@@ -131,8 +134,8 @@ class Stream(OfOneProcess, Iterator[Piece]):
     _instead = "send the pieces that list(stream) reads, or pickle the Generator, and call its stream there"
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
-        """Take a request that is checked, which the first `next` begins, and when it has to stop."""
-        self._tokens, self._stop = _Begun(model, work, stop), stop
+        """work: a checked request with one result, which the first `next` submits. stop: when it has to end."""
+        self._tokens, self._stop = _WorkTokens(model, work, stop), stop
         self._pieces = pieces_of(model, work)(self._tokens)
 
     def __next__(self) -> Piece:
@@ -179,8 +182,8 @@ def finish_reason(handle: DecoderTicket) -> str | None:
     return "error"
 
 
-class _Begun(Iterator[Token]):
-    """The tokens of a work, which the first `next` submits, until its stop is cancelled."""
+class _WorkTokens(Iterator[Token]):
+    """The tokens of a work, which the first `next` submits to the queue. They end when the stop is cancelled."""
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         self._queue, self._work, self._stop = model.queue, work, stop

@@ -20,7 +20,11 @@ from ..programs.observe import Observed
 
 
 class _DroppingPlan:
-    """A plan that looks the rows of a batch up itself, all of them, so that no row depends on the other sequences."""
+    """A plan that embeds the tokens itself, and gives the embeddings to the plan of the model.
+
+    It embeds all sequences of every batch, also those without a dropped token, so that the bits of a sequence do not
+    depend on the others.
+    """
 
     def __init__(self, plan: Plan, config: ModelConfig, words: np.ndarray):
         self._plan, self._dropped = plan, config.dropped_id

@@ -80,8 +80,7 @@ class Transcriber(Loaded):
 
     @property
     def transcription(self) -> Any:
-        """What the model does with recordings: a `Transcription`, or the `LetterTranscription` of a model of letters.
-        """
+        """What turns recordings into texts: a `Transcription`, or the `LetterTranscription` of a model of letters."""
         return self._transcription
 
     @property

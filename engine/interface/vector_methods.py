@@ -113,9 +113,8 @@ class VectorMethods(HeadMethods):
             raise InputError(f"the text {shown(text)} has no tokens to look at")
         if not self.config.num_layers:
             raise UnsupportedError("a static model has no layers, and so no attention to look at")
-        uses_types = self.config.token_types > 1 and self._text.feeds_token_types
-        batch, form = pack(self.config, [tokens.input_ids[0]],
-                           token_type_ids=[tokens.token_type_ids[0]] if uses_types else None)
+        batch, form = pack(self.config, [tokens.input_ids[0]], token_type_ids=[tokens.token_type_ids[0]]
+                           if self._encoder.uses_token_types else None)
         asked = read_asked(self.config, hidden_states=None, attentions=True, entropies=True)
         assert asked is not None
         output = asked.output(form, self._observe(batch, asked, stop))
@@ -210,7 +209,7 @@ class VectorMethods(HeadMethods):
         return self._encode_as("document", sentences, options)
 
     def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
-        """Encode with the prompt and the route of a role, "query" or "document"."""
+        """Encode "query" or "document" texts, by what the model has for the role: a task, a prompt or a route."""
         if self._late is not None:
             return self.encode_tokens(sentences, **{"task": role} | options)
         if self.text is None and self.reads_images:

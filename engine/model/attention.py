@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..base.errors import WeightsError, shown
+from .json_values import with_tuples
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,7 @@ def read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
     if not isinstance(entries, tuple) or not all(isinstance(e, dict) and e.keys() <= names for e in entries):
         raise WeightsError(f"attention_kinds must be a list of objects with {', '.join(sorted(names))}, "
                            f"not {str(entries)[:80]}")
-    kinds: list[dict[str, Any]] = [{name: tuple(value) if isinstance(value, list) else value
-                                    for name, value in entry.items()} for entry in entries]
-    return tuple(AttentionKind(**kind) for kind in kinds)
+    return tuple(AttentionKind(**with_tuples(entry)) for entry in entries)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
 from .config_checks import is_unicode
+from .json_values import plain_fields
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 """The name of the template of a model with one, and of the template for calls with tools."""
@@ -17,7 +18,7 @@ MAX_TEMPLATES = 64
 MAX_TOKENS = 1000
 """The most special tokens with a name, and the most control tokens that a model states."""
 MAX_TOKEN_TEXT = 1000
-"""The most characters of one of them, and of the name of a template or a token."""
+"""The most characters of the text or the name of a token, and of the name of a template."""
 MAX_RESPONSE = 1_000_000
 """The most characters of a response template, as JSON."""
 
@@ -60,7 +61,7 @@ class ChatConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that `from_json` turns back into an equal value."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return plain_fields(self)
 
     @classmethod
     def from_json(cls, values: Any) -> ChatConfig:
@@ -73,7 +74,7 @@ class ChatConfig:
 
 
 def _size(value: Any) -> int:
-    """Return the length of a value as JSON; a value that is none is too long."""
+    """Return the length of a value as JSON; for a value that JSON cannot hold, one above `MAX_RESPONSE`."""
     try:
         return len(json.dumps(value))
     except (TypeError, ValueError, RecursionError):

@@ -14,6 +14,7 @@ from ..base.advice.attributes import CONFIG
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind, RelativePositions, read_kinds, read_relative, without_defaults
 from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens
+from .json_values import with_tuples
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """`gelu` is the exact erf form; `gelu_tanh` is the tanh approximation, used only when a model's config asks for it."""
@@ -112,8 +113,8 @@ class ModelConfig:
     embedding_scale: float = 1.0
     """The rows of the word table are multiplied by this number."""
     dropped_id: int | None = None
-    """The token whose word embedding is zero, while those of the other tokens of its sequence are divided by their
-    share of it (ESM's token dropout); None for no such token."""
+    """ESM's token dropout: the word embedding of this token is zero, and the word embeddings of the other tokens of a
+    sequence are divided by the share of its tokens that are not this one; None for no such token."""
     dense_tokens: int = 0
     """The most tokens of a sequence whose sparse attention is attention to all tokens, as in BigBird; longer ones are
     refused. 0 for a model without sparse attention."""
@@ -294,7 +295,7 @@ class ModelConfig:
                                f"known: {', '.join(sorted(known))}")
         if missing := sorted(required - set(values)):
             raise WeightsError(f"the model configuration lacks: {', '.join(missing)}")
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        values = with_tuples(values)
         if "attention_kinds" in values:
             values["attention_kinds"] = read_kinds(values["attention_kinds"])
         if values.get("relative") is not None:
@@ -327,6 +328,7 @@ _WITHOUT_LAYERS: dict[str, Any] = {"num_layers": 0, "num_heads": 0, "head_width"
                                    "embedding_norm": False, "position_table": False, "biases": ()}
 """The options of a static model that do not have their defaults."""
 _OF_STATIC = ("family", "hidden_size", "vocab_size")
+"""The options that static models choose."""
 _AT_LEAST_1_STATIC = ("hidden_size", "vocab_size")
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads",

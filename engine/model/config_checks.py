@@ -51,7 +51,7 @@ def impossible_decoder(config: Any) -> Iterator[str]:
 
 
 def impossible_tokens(config: Any) -> Iterator[str]:
-    """Describe what is impossible in the options that count the tokens of a sequence."""
+    """Describe what is impossible in `dropped_id`, and beside it in `dense_tokens`, of a `ModelConfig`."""
     dropped = config.dropped_id
     if dropped is not None and (type(dropped) is not int or not 0 <= dropped < config.vocab_size):
         yield f"dropped_id must be None or one of the {config.vocab_size} tokens, not {shown(dropped)}"

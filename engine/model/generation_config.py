@@ -151,9 +151,10 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             object.__setattr__(self, field.name, CHECKS[field.name](field.name, getattr(self, field.name)))
-        self._check_length()
+        self._check_new_tokens()
 
-    def _check_length(self) -> None:
+    def _check_new_tokens(self) -> None:
+        """Raise `InputError` for no new tokens unless `echo` gives the prompt, because a result would be empty."""
         if self.max_new_tokens == 0 and not self.echo:
             raise InputError("max_new_tokens must be None or an int of at least 1, not 0; with echo=True, 0 gives the "
                              "prompt alone")
@@ -172,10 +173,10 @@ class GenerationConfig:
                 options[other] = _DEFAULTS[other]
         if not options:
             return self
-        changed = copy(self)        # whose other fields need no second check
+        changed = copy(self)        # not `replace`, which would check all other fields again
         for name, value in options.items():
             object.__setattr__(changed, name, CHECKS[name](name, _DEFAULTS[name] if value is None else value))
-        changed._check_length()
+        changed._check_new_tokens()
         return changed
 
     def check_together(self, vocab_size: int) -> None:
@@ -301,6 +302,7 @@ def _count(name: str, value: Any, most: int = _LARGEST, hint: str = "") -> int:
 
 
 def _seed(name: str, value: Any) -> int:
+    """Return a seed of up to 64 bits; "random" becomes a number that nobody can guess."""
     if isinstance(value, str) and value == "random":
         return secrets.randbits(63)
     return _count(name, value, 2**64 - 1, '; "random" draws one')
@@ -326,6 +328,7 @@ def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _logprobs(name: str, value: Any) -> int | None:
+    """Return a number from 0 to 20, or None; True becomes 0, and False None."""
     if value is None or isinstance(value, bool):
         return 0 if value else None
     return _count(name, value, most=20)
@@ -337,7 +340,7 @@ def _biases(name: str, value: Any) -> tuple[tuple[int, float], ...]:
         biases = dict(() if value is None else value)
     except (TypeError, ValueError):
         raise InputError(f"{name} must be a dictionary from ids of tokens to numbers, not {shown(value)}") from None
-    _few(name, len(biases))
+    _check_few_ids(name, len(biases))
     check = _number(-100, 100)
     return tuple(sorted((_count(f"each id of {name}", id), check(f"each number of {name}", bias))
                         for id, bias in biases.items()))
@@ -355,30 +358,31 @@ def _ids(name: str, value: Any) -> tuple[int, ...]:
         raise InputError(f"{name} must be an id or a list of ids, not {shown(value)}; tokenizer.token_id of the model "
                          "gives the id of a token")
     if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, bytes):
-        _few(name, np.size(value) if isinstance(value, np.ndarray) else len(value))
+        _check_few_ids(name, np.size(value) if isinstance(value, np.ndarray) else len(value))
         ids = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
         return tuple(_count(f"each id of {name}", x) for x in ids)
     return (_count(name, value),)
 
 
-def _few(name: str, ids: int) -> None:
-    """Raise `InputError` for too many ids."""
+def _check_few_ids(name: str, ids: int) -> None:
+    """Raise `InputError` for more than `MOST_IDS` ids. ids: their number."""
     if ids > MOST_IDS:
         raise InputError(f"{name} may have up to {MOST_IDS:,} ids together, not {ids:,}")
 
 
-def _words(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+def _id_lists(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
     """Return a list of lists of ids, none of them empty, as tuples."""
     if value is None:
         return ()
     if not isinstance(value, (list, tuple)) or not all(isinstance(word, (list, tuple)) and word for word in value):
         raise InputError(f"{name} must be a list of lists of at least one id, not {shown(value)}")
-    _few(name, sum(map(len, value)))
+    _check_few_ids(name, sum(map(len, value)))
     return tuple(_ids(name, word) for word in value)
 
 
-def _pairs(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
-    pairs = _words(name, value)
+def _head_pairs(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    """Return a list of pairs (layer, head) as tuples."""
+    pairs = _id_lists(name, value)
     if any(len(pair) != 2 for pair in pairs):
         raise InputError(f"{name} must be a list of pairs (layer, head), not {shown(value)}")
     return pairs
@@ -400,7 +404,8 @@ def _flag_or_none(name: str, value: Any) -> bool | None:
     return None if value is None else flag(name, value)
 
 
-def _early(name: str, value: Any) -> bool | str:
+def _early_stopping(name: str, value: Any) -> bool | str:
+    """Return True, False or "never"."""
     if isinstance(value, str) and value == "never":
         return value
     try:
@@ -409,7 +414,7 @@ def _early(name: str, value: Any) -> bool | str:
         raise InputError(f'{name} must be True, False or "never", not {shown(value)}') from None
 
 
-_PART = _number(0, 1)
+_SHARE = _number(0, 1)
 
 CHECKS: dict[str, Any] = {
     "max_new_tokens": _new_tokens,
@@ -418,7 +423,7 @@ CHECKS: dict[str, Any] = {
     "min_length": _count,
     "num_beams": positive_int,
     "length_penalty": _number(-100, 100),
-    "early_stopping": _early,
+    "early_stopping": _early_stopping,
     "num_return_sequences": positive_int,
     "stop_strings": _stop_texts,
     "logprobs": _logprobs,
@@ -431,7 +436,7 @@ CHECKS: dict[str, Any] = {
     "logit_bias": _biases,
     "no_repeat_ngram_size": _count,
     "encoder_no_repeat_ngram_size": _count,
-    "bad_words_ids": _words,
+    "bad_words_ids": _id_lists,
     "suppress_tokens": _ids,
     "begin_suppress_tokens": _ids,
     "forced_bos_token_id": _id,
@@ -440,13 +445,13 @@ CHECKS: dict[str, Any] = {
     "return_timestamps": flag,
     "no_timestamps_token_id": _id,
     "max_initial_timestamp_index": _id,
-    "alignment_heads": _pairs,
+    "alignment_heads": _head_pairs,
     "is_multilingual": _flag_or_none,
     "do_sample": flag,
     "temperature": _number(0, 1e6),
     "top_k": _top_k,
-    "top_p": _PART,
-    "min_p": _PART,
+    "top_p": _SHARE,
+    "min_p": _SHARE,
     "seed": _seed,
     "decoder_start_token_id": _id,
     "bos_token_id": _id,

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..base.errors import WeightsError, listed, shown
 from .config_checks import LARGEST, is_unicode
+from .json_values import plain_fields, with_tuples
 from .late_config import LateConfig
 from .spelling import Spelling
 
@@ -90,8 +91,10 @@ Step: TypeAlias = HeadLinear | HeadNorm | Mean | HeadNormalize | Scatter
 _STEPS: dict[str, type[Step]] = {"linear": HeadLinear, "norm": HeadNorm, "mean": Mean, "normalize": HeadNormalize,
                                  "scatter": Scatter}
 """The steps by their names in a file."""
-_PASSED, _SPELLING = ("passed_id", "passed_rows"), "spelling"
-"""The fields of a head that a file may lack; those of the first kind are left out where they have their defaults."""
+_PASSED = ("passed_id", "passed_rows")
+"""The fields of a head that a file leaves out where they have their defaults."""
+_SPELLING = "spelling"
+"""The field of a head that a file leaves out where it is None."""
 _OPTIONAL = ("skip_ids",)
 """Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
 
@@ -114,9 +117,9 @@ class HeadConfig:
     sparse_pooling: str = "max"
     """How `encode_sparse` pools the tokens of a text, one of `SPARSE_POOLINGS`."""
     sparse_activation: str = "relu"
-    """What it makes of a logit, one of `SPARSE_ACTIVATIONS`."""
+    """The function of a logit that `encode_sparse` gives, one of `SPARSE_ACTIVATIONS`."""
     max_active_dims: int | None = None
-    """How many words `encode_sparse` keeps for each text; None for all."""
+    """How many words `encode_sparse` keeps for each text, those with the largest numbers; None for all."""
     mask_id: int | None = None
     """The id of the token that stands for a word to fill in; None if the tokenizer has none."""
     pad_id: int | None = None
@@ -206,7 +209,7 @@ class HeadConfig:
         return next((step.size for step in reversed(self.steps) if isinstance(step, (HeadLinear, Scatter))), 0)
 
     def shapes(self, width: int, words: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the name and shape of each array, from token vectors of this width on.
+        """Return the name and the shape of each array of the head, which reads token vectors of this width.
 
         words: the shape of the word table. Raises `WeightsError` if a tied map does not have that shape.
         """
@@ -304,8 +307,7 @@ def _is_id(value: Any) -> bool:
 
 def _fields_of(step: Step) -> dict[str, Any]:
     """Return the fields of a step as JSON has them."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(step).items()
-            if value or name not in _OPTIONAL}
+    return {name: value for name, value in plain_fields(step).items() if value or name not in _OPTIONAL}
 
 
 def _step_of(values: Any) -> Step:
@@ -314,6 +316,4 @@ def _step_of(values: Any) -> Step:
     fields = kind.__dataclass_fields__.keys() if kind is not None else set()
     if kind is None or not fields - set(_OPTIONAL) <= values.keys() - {"step"} <= fields:
         raise WeightsError(f"a step of a head must be one of {', '.join(_STEPS)} with its fields, not {shown(values)}")
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
-                             for name, value in values.items() if name != "step"}
-    return kind(**given)
+    return kind(**with_tuples({name: value for name, value in values.items() if name != "step"}))

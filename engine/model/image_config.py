@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
+from .json_values import plain_fields, with_tuples
 
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """The filters that resize an image, in the order of the numbers that Pillow gives them."""
@@ -31,19 +32,20 @@ class ImageConfig:
     crop: tuple[int, int] | None = None
     """The height and the width of the middle that is kept, with zeros around a smaller image; None to keep all."""
     factor: float = 1 / 255
-    """What the numbers from 0 to 255 are multiplied by."""
+    """The factor of the numbers from 0 to 255."""
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
-    """What is subtracted from red, green and blue afterwards."""
+    """The numbers that are subtracted from scaled red, green and blue."""
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
-    """What the differences are divided by."""
+    """The numbers by which these differences are divided."""
     whitens: bool = False
     """Whether the pixels of the one colour that a file calls transparent become white."""
 
     scale: float | None = None
-    """What the cosine of a vector of an image and one of a text is multiplied by; None for a model of images alone."""
+    """The factor of the cosine of an image's vector and a text's, for labels that are texts; None for a model of images
+    alone."""
     bias: float | None = None
-    """What is added, so that the logistic function gives each label its own probability; None for the softmax of all.
-    """
+    """The number that is added to the scaled cosine, whose logistic function is then the probability of each label
+    (SigLIP); None for the softmax over all labels (CLIP)."""
 
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a description that cannot be."""
@@ -101,7 +103,7 @@ class ImageConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that `from_json` turns back into an equal description."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return plain_fields(self)
 
     @classmethod
     def from_json(cls, values: Any) -> ImageConfig:
@@ -110,9 +112,7 @@ class ImageConfig:
         if not isinstance(values, dict) or values.keys() != set(names):
             raise WeightsError(f"the settings of images must have {', '.join(names)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        options: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
-                                   for name, value in values.items()}
-        return cls(**options)
+        return cls(**with_tuples(values))
 
 
 def _is_tuple(value: Any, length: int) -> bool:

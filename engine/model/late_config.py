@@ -6,11 +6,12 @@ module MultiVectorMask.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
 from .config_checks import LARGEST
+from .json_values import plain_fields, with_tuples
 
 EXPANSIONS = ("fixed", "min")
 """How queries are filled up: "fixed" also cuts longer queries to that length, "min" leaves them as they are."""
@@ -25,7 +26,7 @@ class LateConfig:
     query_length: int | None = None
     """The most tokens of a query, with special tokens; None for the model's limit."""
     document_length: int | None = None
-    """The same of a document."""
+    """The most tokens of a document, with special tokens; None for the model's limit."""
     expansion: str | None = None
     """How queries are filled up, one of `EXPANSIONS`; None for queries as they are."""
     expansion_length: int | None = None
@@ -33,11 +34,11 @@ class LateConfig:
     expansion_id: int | None = None
     """The token that it is filled with, usually [MASK]. Each such token has a vector in the result."""
     attend: bool = False
-    """Whether the other tokens read those that fill a query; these read the others in any case."""
+    """Whether the tokens of a query attend to the tokens that fill it up, which attend to all tokens in any case."""
     skip_ids: tuple[int, ...] = ()
     """The tokens that have no vector in the results of `skip_tasks`, such as punctuation."""
     skip_tasks: tuple[str, ...] = ("document",)
-    """A text without a task counts as a document."""
+    """The tasks whose results lack the tokens of `skip_ids`; a text without a task counts as a document."""
     keep_ids: tuple[int, ...] = ()
     """If there are any, only these tokens have vectors in the results of tasks other than "query"."""
 
@@ -81,7 +82,7 @@ class LateConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that `from_json` turns back into an equal value."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return plain_fields(self)
 
     @classmethod
     def from_json(cls, values: Any) -> LateConfig:
@@ -89,9 +90,7 @@ class LateConfig:
         if not isinstance(values, dict) or values.keys() != cls.__dataclass_fields__.keys():
             raise WeightsError(f"late must have {', '.join(cls.__dataclass_fields__)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
-                                  for name, value in values.items()}
-        return cls(**fields)
+        return cls(**with_tuples(values))
 
 
 def _is_number(value: Any, least: int, most: int) -> bool:

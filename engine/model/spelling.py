@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
 from .config_checks import is_unicode
+from .json_values import plain_fields
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Spelling:
     delimiter: str | None = "|"
     """The token between two words; None for a model without one."""
     space: str = " "
-    """What a text has in its place."""
+    """What a text has in place of the delimiter."""
     lower_case: bool = False
     """Whether texts are in lower case."""
     cleans_spaces: bool = False
@@ -45,7 +46,7 @@ class Spelling:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that `from_json` turns back into an equal spelling."""
-        return asdict(self) | {"tokens": list(self.tokens)}
+        return plain_fields(self)
 
     @classmethod
     def from_json(cls, values: Any) -> Spelling:

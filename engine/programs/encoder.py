@@ -59,7 +59,7 @@ def embeddings(config: ModelConfig) -> Iterator[Operation]:
 
 
 def layer_of(config: ModelConfig, layer: int) -> Iterator[Operation]:
-    """Yield the operations of one layer, from x to x."""
+    """Yield the operations of one layer, which reads the buffer x and leaves its result there."""
     layers = {"post": post_norm_layer, "pre": pre_norm_layer, "sandwich": sandwich_layer,
               "reordered": reordered_norm_layer, "parallel": parallel_layer}
     return layers[config.norm_place](config, layer)

@@ -26,7 +26,7 @@ class Observed:
     """The entropy in nats of each token's attention weights, for each head: [N]."""
 
     def arrays(self, cu_seqlens: np.ndarray, width: int, dtype: type[np.floating] = np.float32) -> list[np.ndarray]:
-        """Return new arrays for the results of a batch; `width` is D."""
+        """Return empty arrays for a plan to fill, in the order of the fields; `width` is D."""
         tokens, weights = int(cu_seqlens[-1]), int(attention_offsets(cu_seqlens)[-1])
         shapes = ([(tokens, width)] * len(self.hidden) + [(weights,)] * len(self.weights)
                   + [(tokens,)] * len(self.entropy))
@@ -34,7 +34,7 @@ class Observed:
 
 
 def attention_offsets(cu_seqlens: np.ndarray) -> np.ndarray:
-    """Return where the attention weights of each sequence begin in a flat array, and their number: int64 [B+1]."""
+    """Return where the attention weights of each sequence begin in a flat array, then the length of it: int64 [B+1]."""
     lengths = np.diff(cu_seqlens).astype(np.int64)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths * lengths)])
 
@@ -49,23 +49,23 @@ def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
 
     Array i gets the queries of layer layers[i], head by head in a row.
     """
-    maps: dict[str, int] = {}       # the place of the operation that wrote each buffer last
-    places: dict[int, int] = {}     # the array of the result of the operation at each place
+    writer: dict[str, int] = {}     # the place in the program of the operation that wrote each buffer last
+    stored: dict[int, int] = {}     # the array of the queries, by the place of the operation that writes them
     for place, operation in enumerate(program.operations):
-        maps |= dict.fromkeys(writes(operation), place)
+        writer |= dict.fromkeys(writes(operation), place)
         if isinstance(operation, Attend) and operation.keys == "cross" and operation.layer in layers:
-            places[maps[operation.q]] = layers.index(operation.layer)
+            stored[writer[operation.q]] = layers.index(operation.layer)
     operations: list[Operation] = []
-    end = max(places) + 2       # with the Attend that reads the last queries
+    end = max(stored) + 2       # with the Attend that reads the last queries
     for place, operation in enumerate(program.operations[:end]):
         operations.append(operation)
-        if place in places:
-            operations.append(Store(writes(operation)[0], operation.layer, array=places[place]))
+        if place in stored:
+            operations.append(Store(writes(operation)[0], operation.layer, array=stored[place]))
     return Program(tuple(operations), program.inputs)
 
 
 def _with_observed(program: Program, observed: Observed) -> Iterator[Operation]:
-    """Yield a program's operations, and those that store observed arrays. The arrays have the numbers of `Observed`."""
+    """Yield a program's operations, and those that store the arrays of `Observed`, which have numbers from 1 on."""
     stream = next(operation.x for operation in program.operations if isinstance(operation, Store))      # the residual
     hidden = {layer: i for i, layer in enumerate(observed.hidden, 1)}
     weights = {head: i for i, head in enumerate(observed.weights, 1 + len(hidden))}

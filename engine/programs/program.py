@@ -135,7 +135,7 @@ def _check_keys(operation: Attend, require: Callable[[bool, str], None]) -> None
 
 
 def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:
-    """Yield each parameter that an operation reads, by its name; its kind says how it may be stored."""
+    """Yield the name of each parameter that an operation reads, and its shape and kind."""
     match operation:
         case Embed():
             tables = (operation.word, "table"), (operation.position, "table"), (operation.token_type, "small")
@@ -166,7 +166,7 @@ def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tup
 
 
 def _relative_parameters(relative: Relative, q: Buffer, k: Buffer) -> Iterator[tuple[str, Parameter]]:
-    """Yield the parameters of a table of relative positions; its maps make vectors as wide as k, or as q."""
+    """Yield the names and parameters of a table of relative positions: the table, its norm, its maps to k and to q."""
     yield relative.table.name, Parameter((relative.table.rows, relative.width), "small")
     for norm in (relative.norm.weight, relative.norm.bias) if relative.norm else ():
         if norm is not None:

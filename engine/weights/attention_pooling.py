@@ -25,7 +25,7 @@ class AttentionPooling:
     """
 
     scores: np.ndarray
-    """float32 [H, D]: a token x has the score scores x in each head."""
+    """float32 [H, D]: the product with a token x gives its score in each head."""
     value: np.ndarray
     """float32 [D, D]."""
     value_bias: np.ndarray

@@ -13,7 +13,8 @@ def to_bfloat16(array: np.ndarray) -> np.ndarray:
     Raises `WeightsError` for NaN, infinity and numbers that would round to infinity.
     """
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    rounded = bits >> 16    # whose last bit stays: a half is rounded up where it is odd, and down where it is even
+    rounded = bits >> 16
+    # The last bit that stays: where it is 1, a half is rounded up, and else down.
     rounded &= 1
     rounded += 0x7FFF
     rounded += bits

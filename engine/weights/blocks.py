@@ -52,7 +52,7 @@ def quantize_q8_0(w: np.ndarray, heads: int = 1) -> np.ndarray:
 
 
 def plain_numbers(stored: np.ndarray) -> np.ndarray:
-    """Return an array in float32, whether it is stored in float32, bfloat16, float16 or, a matrix, in blocks."""
+    """Return stored numbers as float32: float32, bfloat16, float16, or a matrix whose rows are whole blocks."""
     if STORED.get(stored.dtype) not in BLOCKS:
         return widened(stored)
     return widen_blocks(stored, stored.shape[1] * FORMATS["q8_0"].block)

@@ -95,7 +95,7 @@ class Calibration:
                      and isinstance(array := self.arrays[name], np.ndarray)), -1)
 
     def _check_array(self, name: str, length: int, where: str) -> None:
-        """Raise `WeightsError` unless an array has its dtype, this length, and numbers that can be right."""
+        """Raise `WeightsError` unless an array has its dtype, this length and numbers that are possible."""
         array, dtype = self.arrays[name], ARRAYS[name][0]
         if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != (length,) or not length:
             described = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)

@@ -50,7 +50,7 @@ class Patches:
     """float32 [F, D]: the class token, and behind it that of distillation; None for a model without them, where F = 0.
     """
     registers: np.ndarray | None = None
-    """float32 [R, D]: tokens between these and the patches, without positions."""
+    """float32 [R, D]: tokens between the first tokens and the patches, without positions; None for none."""
     resize: str = "none"
     """One of `RESIZES`; "none" refuses images of another size than n * p."""
 
@@ -87,14 +87,14 @@ class Patches:
         return found + self._embed_part(part, ops)
 
     def _embed_part(self, part: list[CutImage], ops: LinearOps) -> list[np.ndarray]:
-        """Return the token vectors of some images, whose patches go through one product."""
+        """Return the token vectors of some images, whose patches one product maps."""
         if not part:
             return []
         F, D = self.first_count, self.weight.shape[0]
         rows = part[0].patches if len(part) == 1 else np.concatenate([cut.patches for cut in part])
         mapped = ops.linear(rows, self.weight.reshape(D, -1), self.bias, activation=None, residual=None)
-        none = np.zeros((0, D), np.float32)
-        first, registers = (none if tokens is None else tokens for tokens in (self.first, self.registers))
+        no_tokens = np.zeros((0, D), np.float32)
+        first, registers = (no_tokens if tokens is None else tokens for tokens in (self.first, self.registers))
         images = np.split(mapped, np.cumsum([len(cut.patches) for cut in part])[:-1])
         return [np.concatenate([first + cut.positions[:F], registers, patches + cut.positions[F:]])
                 for cut, patches in zip(part, images, strict=True)]
@@ -196,7 +196,7 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
     missing = shapes.keys() - arrays.keys() - {"first", "registers"}
     if missing or arrays.keys() - shapes.keys():
         raise WeightsError(f"the stem must have the arrays {', '.join(shapes)}, not {', '.join(sorted(arrays)[:20])}")
-    sizes: dict[str | int, int] = {}        # of each letter, which the shapes of all arrays must then agree with
+    sizes: dict[str | int, int] = {}        # what each letter of `_SHAPES` stands for; all arrays must agree with it
     for name, array in arrays.items():
         sizes |= dict(zip(shapes[name], array.shape, strict=False))
     for name, array in arrays.items():
@@ -220,7 +220,7 @@ def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray
 
     Raises `InputError` for anything but finite numbers of the stem's shape.
     """
-    axes = stem.expected.count(",") + 1     # of one input: 3 for [C,H,W], 2 for [C,T]
+    axes = stem.expected.count(",") + 1     # the axes of one input: 3 for [C,H,W], 2 for [C,T]
     if isinstance(inputs, (list, tuple)):
         return _embedded(stem, (_numbers(stem, one, axes) for one in inputs), ops)
     embedded = _embedded(stem, _numbers(stem, inputs, axes + 1), ops)
@@ -228,6 +228,7 @@ def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray
 
 
 def _embedded(stem: Stem, inputs: Iterable[np.ndarray], ops: StemOps) -> list[np.ndarray]:
+    """Return the token vectors of each input; several images share products."""
     if isinstance(stem, Patches):
         return stem.embed(map(stem.cut, inputs), ops)
     return [stem.embed(one, ops) for one in inputs]

@@ -56,18 +56,20 @@ def quantize_int4(w: np.ndarray, heads: int = 1, importance: np.ndarray | None =
     stored, scales = np.empty(FORMATS["int4"].shape(w.shape, heads), np.uint8), np.empty((N, 2), np.float32)
     slabs = range(0, N, max(1, -(-_SLAB // K)))     # the first row of each
 
-    def fill(first: int) -> int:
+    def fill(first: int) -> int:        # the number of a row that is not finite; -1 if all are
         rows = slice(first, min(N, first + slabs.step))
         return search(w[rows], heads, importance, WIDTHS, ROUNDS, stored[rows], scales[rows])
 
     threads = choose_threads(None) if len(slabs) > 1 else 1
-    with ThreadPoolExecutor(threads) as pool:       # one thread is this one
-        if any(wrong >= 0 for wrong in (pool.map if threads > 1 else map)(fill, slabs)):
+    with ThreadPoolExecutor(threads) as pool:
+        in_slabs = pool.map if threads > 1 else map     # one thread: the calling one
+        if any(wrong >= 0 for wrong in in_slabs(fill, slabs)):
             raise InputError("only finite numbers can be quantized, and the matrix holds NaN or infinity")
     return stored, scales
 
 
 def _compiled_search() -> Callable[..., int]:
+    """Return `int4_search.search_rows`; raises `UnsupportedError` where it is not compiled."""
     try:
         from .native.int4_search import search_rows
     except ImportError as error:
@@ -94,7 +96,7 @@ def impossible_int4(stored: np.ndarray) -> str | None:
 
 
 def _from_blocks(stored: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return q [n, G, 16], m and o [n, G] as float32."""
+    """Return the codes q [n, G, 16], the multipliers m [n, G] and the offsets o [n, G] of G groups, as float32."""
     n = len(stored)
     blocks = stored.reshape(n, -1, BYTES)
     q = np.stack([blocks[..., :16] & 15, blocks[..., :16] >> 4], axis=3)

@@ -43,7 +43,10 @@ def group_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def integer_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return `group_sums` of int8 weights from -127 on as uint16, adding eight inputs at a time in one machine word."""
+    """Return the sums of `group_sums` for int8 weights, which are -127 at least, as uint16.
+
+    It adds eight inputs at a time in one machine word.
+    """
     sums = []
     for part in (np.maximum(groups, 0), -np.minimum(groups, 0)):
         eight = part.reshape(len(groups), -1).view("<u8")

@@ -37,9 +37,9 @@ class Transformer:
     text: TextConfig | None = None
     """How it reads sentences; None without a tokenizer, so that it runs on token ids alone."""
     modules: tuple[Module, ...] = ()
-    """What changes a sentence's vector, after pooling and before `text.normalize`."""
+    """The modules that change a sentence's vector, after pooling and before `text.normalize`."""
     token_modules: tuple[Module, ...] = ()
-    """What changes the vectors of tokens, before pooling."""
+    """The modules that change the vectors of tokens, before pooling."""
     stem: Stem | None = None
     """The input layer, which turns images or audio into token vectors; None if the encoder reads texts."""
     images: ImageConfig | None = None
@@ -105,7 +105,7 @@ class Transformer:
     def check_modules(self, source: str) -> None:
         """Raise `WeightsError` unless the modules fit the encoder and each other."""
         if self.text is None:
-            check_modules(self.modules, self.config.hidden_size, SENTENCE, source)      # those of an image encoder
+            check_modules(self.modules, self.config.hidden_size, SENTENCE, source)      # an encoder of images
             return
         width = check_modules(self.token_modules, self.config.hidden_size, TOKENS, source)
         check_modules(self.modules, len(self.text.pooling) * width, SENTENCE, source)
@@ -119,7 +119,7 @@ class Transformer:
 
     @property
     def precision(self) -> str:
-        """Return the coarsest format of integers of a linear weight, else "float32" (also for weights in bfloat16).
+        """Return the coarsest integer format that a linear weight is in; "float32" if none is (also for bfloat16).
 
         Packed weights have the precision that they were packed for.
         """
@@ -148,7 +148,7 @@ class Transformer:
         return asked
 
     def with_wide_vectors(self) -> Transformer:
-        """Return this with every half-precision parameter in float32, except the matrices, which plans widen."""
+        """Return this with every bfloat16 or float16 parameter in float32, but for matrices, which plans widen."""
         kept = set(matrices(self.config))
         narrow = {name: array for name, array in self.weights.items()
                   if name not in kept and not name.startswith(PACKED_PREFIX) and array.dtype in (np.uint16, np.float16)}
@@ -266,6 +266,6 @@ class Model:
 
 
 def share_weights(one: Transformer, other: Transformer) -> bool:
-    """Return whether two transformers are the same up to the modules before and after pooling, and the text."""
+    """Return whether two transformers have one configuration, and the very same arrays as weights."""
     return (one.config == other.config and one.weights.keys() == other.weights.keys()
             and all(other.weights[name] is array for name, array in one.weights.items()))

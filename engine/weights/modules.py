@@ -43,7 +43,7 @@ _ARRAYS = ("weight", "bias", "residual")
 
 
 class _Common:
-    """What modules have in common: this is a module without arrays, which does not change the length of a vector."""
+    """The methods of a module that has no arrays, and does not change the length of a vector; others override them."""
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -55,7 +55,7 @@ class _Common:
         return {}
 
     def width_after(self, width: int) -> int:
-        """Return the length of its vectors, from vectors of this length on."""
+        """Return the length of the vectors that it makes of vectors of this length."""
         return width
 
 
@@ -93,7 +93,7 @@ class Dense(_Common):
         return {"weight": (*out, width), **({} if self.bias is None else {"bias": out}), **residual}
 
     def width_after(self, width: int) -> int:
-        """Return the length of its vectors, from vectors of this length on."""
+        """Return the length of the vectors that it makes of vectors of this length."""
         return len(self.weight)
 
 
@@ -151,7 +151,7 @@ def run_modules(modules: Sequence[Module], vectors: np.ndarray, name: str, ops: 
 
 
 def widths_after(modules: Sequence[Module], width: int, name: str) -> dict[str, int]:
-    """Return the length of the vectors of each name after all modules, from vectors of this length and name on."""
+    """Return, by name, the length of the vectors after all modules. width, name: of the vectors before them."""
     widths = {name: width}
     for module in modules:
         widths[module.target] = module.width_after(widths[module.source])
@@ -164,9 +164,9 @@ def ends_with_normalize(modules: Sequence[Module], name: str) -> bool:
 
 
 def check_modules(modules: Any, width: int, name: str, source: str) -> int:
-    """Return the length of the vectors called `name` after all modules, from vectors of this length on.
+    """Raise `WeightsError` unless the modules can follow one another, and return the length of the vectors after them.
 
-    source: what a message begins with. Raises `WeightsError` unless the modules can follow one another.
+    width, name: of the vectors before them; those after them have the same name. source: what a message begins with.
     """
     if not isinstance(modules, tuple) or len(modules) > MOST_MODULES or not all(
             isinstance(module, (Dense, LayerNorm, Normalize)) for module in modules):

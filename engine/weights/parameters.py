@@ -32,7 +32,7 @@ SLAB = 2**20
 
 @lru_cache(maxsize=16)
 def parameters_of(config: ModelConfig) -> dict[str, Parameter]:
-    """Every parameter of a model by its name, in the order of use; do not change the dictionary.
+    """Return every parameter of a model by its name, in the order of use; do not change the dictionary.
 
     A table that is also the weight of the logits is stored as a table is.
     """
@@ -43,25 +43,25 @@ def parameters_of(config: ModelConfig) -> dict[str, Parameter]:
 
 
 def linear_maps(config: ModelConfig) -> list[str]:
-    """The names of a model's linear maps, such as `layers.0.ffn.up`, whose weight has that name and `.weight`."""
+    """Return the names of a model's linear maps, such as `layers.0.ffn.up` for the weight `layers.0.ffn.up.weight`."""
     parameters = parameters_of(config)
     return [name.removesuffix(".weight") for name in parameters if parameters[name].kind == "linear"]
 
 
 def matrices(config: ModelConfig) -> list[str]:
-    """The names of all parameters that may be stored in fewer bits than float32."""
+    """Return the names of all parameters that may be stored in fewer bits than float32."""
     return [name for name, parameter in parameters_of(config).items() if parameter.kind != "small"]
 
 
 @lru_cache(maxsize=16)
 def kept_finer(config: ModelConfig) -> frozenset[str]:
-    """The names of the matrices that have more bits in a model of 4 bits: tables, and the weight of the logits."""
+    """Return the names of the matrices with more bits in a model of 4 bits: tables, and the weight of the logits."""
     head = programs_of(config)[-1].parameters if config.decodes else {}
     return frozenset(name for name in matrices(config) if parameters_of(config)[name].kind == "table" or name in head)
 
 
 def input_heads(config: ModelConfig, name: str) -> int:
-    """How many heads the inputs of a linear map come from, by the name of its weight.
+    """Return how many heads the inputs of a linear map come from, by the name of its weight.
 
     Groups of int8 weights begin anew with each head (`engine.weights.int8_bound`): kernels pad the inputs of each.
     """
@@ -69,7 +69,7 @@ def input_heads(config: ModelConfig, name: str) -> int:
 
 
 def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
-    """Return the first of `INTEGERS`, from coarse to fine, that a linear weight is in, else "float32".
+    """Return the coarsest of `INTEGERS` that a linear weight is in; "float32" if none is.
 
     bfloat16 weights count as float32.
     """
@@ -96,16 +96,17 @@ def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None
 def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
     """Return the formats that each matrix may be stored in; the format that it has comes first.
 
-    In a model with linear weights of integers, all linear weights are in its precision or in a format that this allows
-    beside itself; of any other model `precision_of` says float32."""
+    If one linear weight is in integers, all must be in the model's precision (`precision_of`) or in a format that
+    `WeightFormat.beside` allows beside it. Any other matrix may have any format of its own.
+    """
     any_format = [name for name in STORABLE if not FORMATS[name].only_linear]
     precision = precision_of(config, stored)
     of_linear = any_format if precision == "float32" else [precision, *FORMATS[precision].beside]
     formats = {}
     for name in matrices(config):
         allowed = of_linear if parameters_of(config)[name].kind == "linear" else any_format
-        present = STORED.get(stored[name].dtype) if name in stored else None        # sorted first: False is below True
-        formats[name] = sorted(allowed, key=lambda form, first=present: form != first)  # type: ignore[misc]
+        present = STORED.get(stored[name].dtype) if name in stored else None
+        formats[name] = [*(form for form in allowed if form == present), *(form for form in allowed if form != present)]
     return formats
 
 

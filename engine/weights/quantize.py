@@ -61,19 +61,19 @@ def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return _quantize(w, _round_balanced)
 
 
-def _quantize(w: np.ndarray, rounded: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize with all 8 bits; `rounded` rounds numbers [n, K] in steps of their rows."""
-    weight, scale = _empty_results(w)
+def _quantize(w: np.ndarray, round_rows: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return int8 [N, K] with all 8 bits, and scales [N]. round_rows: rounds rows [n, K] that are divided by scales."""
+    weight, scale = _check_and_allocate(w)
     for rows in row_slabs(w):
         scale[rows] = _scale(_largest(w[rows]))
-        weight[rows] = rounded(w[rows] / scale[rows, None])
+        weight[rows] = round_rows(w[rows] / scale[rows, None])
     return weight, scale
 
 
 def _round_balanced(ratio: np.ndarray) -> np.ndarray:
     """Round the numbers of each row so that the sum of the errors is nearly 0, and not larger than with `np.rint`."""
     best = np.rint(ratio)
-    least = excess = (best - ratio).sum(axis=1)
+    least = excess = (best - ratio).sum(axis=1)     # of each row: the smallest sum of errors so far, and the last one
     offset = np.zeros_like(excess)
     for _ in range(BALANCING_STEPS):
         offset = np.clip(offset + excess / ratio.shape[1], -MOST_OFFSET, MOST_OFFSET)
@@ -91,7 +91,7 @@ def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndar
     weights are rounded towards zero. heads: the number of heads that the K inputs come from, see
     `engine.weights.parameters.input_heads`.
     """
-    weight, scale = _empty_results(w)
+    weight, scale = _check_and_allocate(w)
     for rows in row_slabs(w):
         largest = _largest(w[rows])
         # The least scale with which the unrounded sums of one sign, positive or negative, are at most LIMIT
@@ -110,8 +110,8 @@ def is_bounded(weight: np.ndarray, heads: int = 1) -> bool:
     return all(np.max(integer_sums(to_groups(weight[rows], heads))) <= LIMIT for rows in row_slabs(weight))
 
 
-def _empty_results(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return arrays for the int8 weights [N, K] and the scales [N] of a matrix, which is checked."""
+def _check_and_allocate(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Check a matrix, and return empty arrays for its int8 weights [N, K] and its scales [N]."""
     if w.ndim != 2 or w.dtype != np.float32 or w.size == 0:
         raise InputError(f"only a float32 matrix [N, K] can be quantized, not {w.dtype} of shape {list(w.shape)}")
     return np.empty(w.shape, np.int8), np.empty(len(w), np.float32)
@@ -170,7 +170,7 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
                          "alone, Model(encoder=...) makes one")
     if importance is not None:
         _check_importance(model, precision, importance)
-    done: list[tuple[Transformer, Transformer]] = []
+    done: list[tuple[Transformer, Transformer]] = []        # parts, and what they were converted to
 
     def convert(part: Transformer) -> Transformer:
         same = next((new for old, new in done if share_weights(old, part)), None)
@@ -187,7 +187,8 @@ def _check_importance(model: Model, precision: str, importance: Mapping[str, np.
     """Raise an error unless an importance, which has names of parameters alone, is for int4 and for this model."""
     if canonical_name(precision) != "int4":
         raise InputError(f"importance is for int4 weights; precision {shown(precision)} rounds without it")
-    parts = [part for part in model.parts.values() if part is not model.images]     # of which texts say nothing
+    # Importance is measured on texts, which say nothing of an encoder of images.
+    parts = [part for part in model.parts.values() if part is not model.images]
     if len(parts) != 1:
         raise UnsupportedError("importance is for a language model or an encoder, and this model has the parts "
                                + listed([*model.parts]))
@@ -225,8 +226,8 @@ def in_format(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter
     """Return the matrix of this name in one of some formats, and its scales, which int8 and int4 alone have.
 
     A matrix that is stored in one of the formats stays as it is. Any other is rounded to the first of the formats that
-    any numbers can be rounded to. parameter: its shape, kind and heads. bounded: whether int8
-    keeps the bound of `int8_bound`. importance [K]: how much an error of each column counts in int4.
+    any numbers can be rounded to. parameter: its shape, kind and heads. bounded: whether int8 keeps the bound of
+    `int8_bound`. importance [K]: how much an error of each column counts in int4.
     """
     array = weights[name]
     stored = STORED[array.dtype]

@@ -42,7 +42,7 @@ class StemOps(ModuleOps, Protocol):
 class Waveform:
     """Convolutions of samples, a linear map, and a grouped convolution of the result, which is added to it.
 
-    arrays, float32, or weights in bfloat16 as uint16 in what `in_precision` returns; l counts the convolutions from 0:
+    arrays, float32, but for weights in bfloat16 (uint16) where `in_precision` made them; l counts convolutions from 0:
         conv_l.weight       [C_l, k_l, C_(l-1)], where C_(-1) is 1;  conv_l.bias [C_l], or no bias
         conv_norm_l.weight  [C_l], and .bias [C_l]: of l = 0 alone for the norm "group"
         norm.weight         [C], and .bias [C]: of the rows after the last convolution; or no norm
@@ -80,7 +80,7 @@ class Waveform:
         return self._samples_for(1)
 
     def tokens(self, samples: int) -> int:
-        """Return how many tokens a recording has."""
+        """Return how many tokens a recording of this number of samples has."""
         count = samples
         for kernel, stride in zip(self._kernels, self.strides, strict=True):
             count = max(0, count - kernel + stride) // stride
@@ -88,11 +88,11 @@ class Waveform:
 
     @property
     def _kernels(self) -> list[int]:
-        """The rows that each convolution reads for one of its own."""
+        """The width of the kernel of each convolution, in rows of its input."""
         return [self.arrays[f"conv_{i}.weight"].shape[1] for i in range(len(self.strides))]
 
     def _samples_for(self, tokens: int) -> int:
-        """Return how many samples a number of tokens is computed from."""
+        """Return how many samples this number of tokens, one after another, is computed from."""
         count = tokens
         for kernel, stride in zip(self._kernels[::-1], self.strides[::-1], strict=True):
             count = (count - 1) * stride + kernel
@@ -177,7 +177,7 @@ class Waveform:
         return x
 
     def _projected(self, rows: np.ndarray, ops: StemOps) -> np.ndarray:
-        """Return the images [t, D] of rows [t, C]."""
+        """Return rows [t, C], normed where the model does it, mapped to the width of token vectors: [t, D]."""
         if "norm.weight" in self.arrays:
             rows = ops.layer_norm(rows, self.arrays["norm.weight"], self.arrays["norm.bias"], self.eps)
         return ops.linear(rows, self.weight, self.arrays["projection.bias"], activation=None, residual=None)

@@ -94,16 +94,12 @@ def test_arguments_reach_the_template(generator):
     assert with_style.ids == generator.generate([generator.tokenizer.encode("abc", add_special_tokens=False)])[0].ids
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "strict"])      # which refuses all dialogues
 def test_one_start_token_and_never_two(generator, name):
     """The tokenizer puts one in front of every text, and half of the templates write one."""
     start = generator.tokenizer.token_id(START)
     for dialogue in ("one", "turns", "parts"):
-        try:
-            ids = generator.apply_chat_template(DIALOGUES[dialogue]["messages"], template=TEMPLATES[name],
-                                                tokenize=True)
-        except InputError:
-            continue
+        ids = generator.apply_chat_template(DIALOGUES[dialogue]["messages"], template=TEMPLATES[name], tokenize=True)
         assert ids.count(start) == ("bos_token" in TEMPLATES[name])
 
 

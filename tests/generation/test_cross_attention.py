@@ -42,9 +42,12 @@ def test_the_weights_of_transformers_in_float32(name, backend):
         run = RunConfig(2, "float32", size)
         decoder = get_backend(backend).prepare_decoder(config, exact.model.decoder.weights, run)
         heads = heads_of(config)[::-1]
-        for weights, (source, ids, _, _) in zip(expected.cross, expected.sequences, strict=False):
-            if decoder.longest is not None and len(ids) > decoder.longest:    # T5 has biases for max_tokens
-                continue
+        # `cross` has the first sequences alone, and T5 has biases for max_tokens.
+        given = [(weights, source, ids) for weights, (source, ids, _, _) in zip(expected.cross, expected.sequences,
+                                                                              strict=False)
+                 if decoder.longest is None or len(ids) <= decoder.longest]
+        assert len(given) >= 2
+        for weights, source, ids in given:
             request, batch = decoder.open(), exact.batch(source)
             decoder.cache_sources([request], exact.forward(batch).astype(np.float32), batch.cu_seqlens)
             found = decoder.attention_weights(request, ids, heads)

@@ -222,10 +222,10 @@ def test_threads_meet_where_one_reads_what_another_wrote(config, precision, laye
 
 def test_threads_meet_before_one_overwrites_what_another_reads():
     meetings = lowering._Meetings()
-    assert not meetings.before({"x": "all"}, {"y": "panels"})
-    assert meetings.before({}, {"x": "rows"})
-    assert not meetings.before({"x": "rows"}, {"z": "rows"})
-    assert not meetings.before({}, {"x": "rows"}), "each thread has read and writes its own rows"
+    assert not meetings.add({"x": "all"}, {"y": "panels"})
+    assert meetings.add({}, {"x": "rows"})
+    assert not meetings.add({"x": "rows"}, {"z": "rows"})
+    assert not meetings.add({}, {"x": "rows"}), "each thread has read and writes its own rows"
 
 
 def test_every_linear_map_may_lack_its_bias():

@@ -1,4 +1,4 @@
-"""The table of a rotary embedding, of which the positions are computed that passes read."""
+"""The table of a rotary embedding, whose rows are computed up to the largest position that passes have read."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from ...model.positions import rotary_angles
 from ...programs.operations import Rotary
 
 _POSITIONS = 2**12
-"""How many rows are computed together: in float64 they take much more memory than in the table."""
+"""How many rows are computed at a time, which bounds the memory: they are computed in float64."""
 
 
 class Angles:
     """cos and sin, float32 [positions, width/2] each, of a rotary embedding.
 
-    The arrays are as large as the model has positions, because instructions hold their addresses. What nobody has
-    written takes no memory: a model of a million positions needs half a gigabyte of addresses, and the memory of the
-    longest sequence so far.
+    The arrays have a row for each position of the model from the beginning, because instructions hold their addresses,
+    so they cannot grow. Rows that are not written yet take no memory, only a range of addresses: half a gigabyte for a
+    model of a million positions.
     """
 
     def __init__(self, rotary: Rotary):
-        """Make arrays whose numbers `fill` computes."""
-        self._rotary, self._filled = rotary, 0
+        """Make the arrays, without computing a row."""
+        self._rotary, self._filled = rotary, 0      # rows that are computed
         self.cos, self.sin = (np.empty((rotary.positions, rotary.width // 2), np.float32) for _ in range(2))
 
     def fill(self, positions: int) -> None:
-        """Compute the angles of so many positions, and up to 4,095 more, unless they are there. No pass may run."""
+        """Compute the rows of the first `positions` positions, and up to 4,095 more, that are not computed yet.
+
+        No pass may run, so the caller has the turn of the plan.
+        """
         rotary = self._rotary
         while self._filled < min(positions, rotary.positions):
             missing = np.arange(self._filled, min(self._filled + _POSITIONS, rotary.positions))

@@ -19,10 +19,11 @@ LONG_RUN, SHORT_RUN = 16, 4
 
 @dataclass(eq=False)
 class _CellList:
-    """The cells of one or more hypotheses that have the same ones, in order."""
+    """The numbers of cells, in the order of their tokens, for one or more hypotheses that have all of them."""
 
     cells: NDArray[np.int32]
-    users: int = 1      # the hypotheses that have this list
+    users: int = 1
+    """How many hypotheses have this list."""
 
 
 @dataclass(eq=False)
@@ -33,7 +34,8 @@ class CellTable:
     length: int
     """The number of tokens."""
     copied: int | None = None
-    """The cell whose first tokens have to be copied to this hypothesis' own cell, before its first new token."""
+    """The parent's last cell, whose tokens the next pass copies to the first cell of this hypothesis' own, before it
+    writes the first new token; None if there is nothing to copy."""
 
     @property
     def cells(self) -> NDArray[np.int32]:
@@ -47,15 +49,17 @@ class Cache:
     A hypothesis holds the cells of all its tokens. Children share the full cells of their parent. The first child goes
     on in the parent's last cell; each other one copies it.
 
-    A region is allocated when no cell is free. It is given back when none of its cells is taken, and more cells are
-    free than are taken. No cell ever moves. A region is divided into segments, each with a run of cells: for each head
-    first the keys of all cells of the run, one after the other, then their values.
+    A region is allocated when no cell is free. `shrink` gives it back when none of its cells is taken, and more cells
+    are free than are taken. No cell ever moves. A region is divided into segments, each with a run of cells: for each
+    head first the keys of all cells of the run, one after the other, then their values.
+
+    All methods belong to the thread that has the decoder's turn.
     """
 
     def __init__(self, cell_bytes: int, heads: int, most_tokens: int | None = None):
         """Hold no cells yet.
 
-        cell_bytes: of the keys, or of the values, of one head. heads: key heads of all layers together.
+        cell_bytes: the bytes of a cell's keys, or of its values, of one head. heads: the key heads of all layers.
         most_tokens: the most tokens that the caller will ever keep at a time; a region need not be larger.
         """
         most_cells = LONG_RUN if most_tokens is None else -(-most_tokens // CELL)
@@ -75,9 +79,10 @@ class Cache:
         self.addresses = np.zeros(1, np.uintp)
         """The address of each cell; one zero while there is none."""
         self._free = np.zeros(0, np.int32)
-        self._count = 0     # how many are free: self._free[:count], a stack, whose last cell is taken first
+        """A stack of the free cells, `_free[:_count]`: the last one is taken first."""
+        self._count = 0
         self._holders = np.zeros(0, np.int32)
-        """How many `_CellList` have each cell; a cell that none has is free."""
+        """How many `_CellList` have each cell; a cell is free when none has it."""
 
     @property
     def cells(self) -> int:
@@ -121,7 +126,7 @@ class Cache:
         return CellTable(self._take(table.cells[: -(-length // CELL)], 0), length)
 
     def free(self, tables: Iterable[CellTable]) -> None:
-        """Take the cells of hypotheses back that no other hypothesis has."""
+        """Free the cells of hypotheses that no other hypothesis has. Call it once for each table."""
         for table in tables:
             shared = table.shared
             shared.users -= 1
@@ -132,7 +137,10 @@ class Cache:
                 self._count += len(free)
 
     def keep(self, tables: Iterable[CellTable]) -> None:
-        """Free all cells but those of these hypotheses, and count anew, after an exception in the middle of a call."""
+        """Free all cells but those of these hypotheses.
+
+        It counts users and holders anew, because an exception in the middle of a call may have left them wrong.
+        """
         lists: dict[int, _CellList] = {}
         for shared in (table.shared for table in tables):
             shared.users = shared.users + 1 if id(shared) in lists else 1
@@ -142,10 +150,13 @@ class Cache:
             self._holders[shared.cells] += 1
         allocated = np.array([region is not None for region in self._regions], bool)
         free = np.repeat(allocated, self._region_cells) & (self._holders == 0)
-        self._hold(np.flatnonzero(free)[::-1].astype(np.int32))
+        self._set_free(np.flatnonzero(free)[::-1].astype(np.int32))
 
     def shrink(self) -> None:
-        """Give regions back to the system while more cells are free than are taken, except for one region."""
+        """Give empty regions back to the system while more cells are free than are taken.
+
+        The free cells of one region stay in any case.
+        """
         spare = self._count - max(self.taken, self._region_cells)
         if spare < self._region_cells:
             return
@@ -156,10 +167,10 @@ class Cache:
             return
         for i in empty.tolist():
             self._regions[i] = None
-        self._hold(free[~np.isin(free // self._region_cells, empty)])
+        self._set_free(free[~np.isin(free // self._region_cells, empty)])
 
     def _take(self, kept: NDArray[np.int32], fresh: int) -> _CellList:
-        """Return a list of these cells and of a number of fresh ones, which are free no longer."""
+        """Return a new list of the cells `kept`, then `fresh` free ones, and count it among the holders of each."""
         if self._count < fresh:
             self._grow(fresh - self._count)
         self._count -= fresh
@@ -176,10 +187,13 @@ class Cache:
             self._regions[place : place + 1] = [memory]
             fresh.append(np.arange(place * self._region_cells, (place + 1) * self._region_cells, dtype=np.int32))
         # Fresh cells lie below the free ones, so that cells that are in a CPU cache already are taken first.
-        self._hold(np.concatenate([np.concatenate(fresh)[::-1], self._free[: self._count]]))
+        self._set_free(np.concatenate([np.concatenate(fresh)[::-1], self._free[: self._count]]))
 
-    def _hold(self, free: NDArray[np.int32]) -> None:
-        """Hold these free cells, of which the last is the next to be taken, and the addresses of the regions."""
+    def _set_free(self, free: NDArray[np.int32]) -> None:
+        """Make these the free cells, of which the last is taken first, after regions have come or gone.
+
+        `addresses` and `_holders` then have an entry for each cell of all regions.
+        """
         self.addresses = np.concatenate([np.zeros_like(self._places) if memory is None
                                          else memory.ctypes.data + self._places
                                          for memory in self._regions] or [np.zeros(1, np.uintp)])

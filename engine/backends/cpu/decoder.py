@@ -29,7 +29,7 @@ from .native.layout import CELL, STORAGE
 from .native.native import Executor, Kernels, cell_bytes, read_keys, write_cells
 from .native_ops import NativeOps
 from .packer import Packer, product_of
-from .schedule import PassSchedule, make_schedule
+from .schedule import PassSchedule, make_schedule, schedule_of_single_tokens
 
 TOGETHER = 64
 """Up to this many rows of one token each run as one group, whose weights are read once."""
@@ -39,15 +39,16 @@ _OBSERVED = 512
 
 @dataclass(frozen=True)
 class _SingleTokens:
-    """What every pass has that reads one new token in each of a number of rows; only the tokens differ."""
+    """What two passes share that read one new token in each of equally many rows: all but tokens and positions."""
 
     schedule: PassSchedule
     cu_seqlens: NDArray[np.int32]
+    """[R+1]: 0, 1, ..., R."""
 
 
 @dataclass(frozen=True)
 class _NewRows:
-    """The rows of a pass, before they are hypotheses."""
+    """The rows of a pass, which become hypotheses of the forest when the pass has ended (`_add_hypotheses`)."""
 
     rows: Sequence[Row]
     parents: list[Node[CellTable] | None]
@@ -56,7 +57,7 @@ class _NewRows:
     cu_seqlens: NDArray[np.int32]
     """[R+1]: where the tokens of each row begin in the batch."""
     single: _SingleTokens | None = None
-    """Not None if each row has one token, as in most steps, and there are few rows."""
+    """None unless each row has one token, as in most steps, and there are `TOGETHER` rows at most."""
 
 
 @dataclass(eq=False)
@@ -64,12 +65,14 @@ class _Memory:
     """The keys and values for cross-attention of a source, in cells of all layers and heads."""
 
     memory: np.ndarray
+    """The bytes that hold the cells."""
     cells: NDArray[np.uintp]
     """The address of each cell."""
     length: int
     """The tokens of the source."""
     run_bytes: int
-    """Bytes from the keys of a head, in all cells, to its values, and from there to the keys of the next head."""
+    """Bytes from the keys of a head to its values, and from there to the keys of the next head: a run is the keys, or
+    the values, of one head in all cells."""
 
 
 class CpuDecoder(Requests[CellTable]):
@@ -82,7 +85,7 @@ class CpuDecoder(Requests[CellTable]):
         self._run, self._config, self.portable = run, config, run.portable
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
-        if config.attention_bias is not None:   # the biases of longer distances are not there
+        if config.attention_bias is not None:   # the packer makes biases of max_tokens distances alone
             self.longest = min(self.longest or run.max_tokens, run.max_tokens)
         product = product_of(kernels, run, decodes=True)
         packer = self._packer = Packer(product, weights, run.max_tokens, kept_finer(config))
@@ -102,18 +105,18 @@ class CpuDecoder(Requests[CellTable]):
         """The factor of the scores of cross-attention, by layer."""
         self._querying: tuple[tuple[int, ...], Executor] | None = None
         """The last layers whose queries `attention_weights` asked for, and the program that computes them."""
-        self._single: dict[int, _SingleTokens] = {}
+        self._single: dict[int, _SingleTokens] = {}     # by the number of rows
         packer.release()
 
     def statistics(self) -> CacheStatistics:
-        """Count what the cache holds."""
+        """Count what the cache holds, once what nobody needs any more is freed, if no call has the turn."""
         self._settle_if_free()
         sources = sum(source.memory.nbytes for source in list(self._sources.values()))
         return CacheStatistics(cache_tokens=self._cache.taken * CELL, cache_bytes=self._cache.nbytes + sources)
 
     @property
     def held(self) -> int:
-        """The tokens that the cells in use have room for."""
+        """The tokens that the cells in use have room for; frees first what nobody needs, if no call has the turn."""
         self._settle_if_free()
         return self._cache.taken * CELL
 
@@ -125,7 +128,8 @@ class CpuDecoder(Requests[CellTable]):
 
     def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                        stop: Stop) -> None:
-        """Let the program write the keys and values of each source, and keep them in cells."""
+        """Let the program write the keys and values of each source, and keep them in cells; the caller has the turn.
+        """
         assert self._cross is not None
         sources, groups, sequences = [], [], []     # each sequence is a group of its own
         token_floats = self._config.num_layers * 2 * self._config.kv_heads * self._padded_width
@@ -161,26 +165,24 @@ class CpuDecoder(Requests[CellTable]):
         return self._in_turn(stop, lambda: self._step(rows, stop))
 
     def _step(self, rows: Sequence[Row], stop: Stop) -> Scores:
+        """Compute a step; the caller has the turn."""
         new = self._new_rows(rows)
         check_scored(rows)
         wanted = LineWants.of(rows, self.vocab_size)
         if self._config.logits_softcap:
             return self._step_capped(rows, wanted, new, stop)
         written = sum(row.scored for row in rows if row.wants_logits)
-        logits, chosen = np.empty((written, self._vocab_width), np.float32), _results(wanted)
-        self._pass(self._executor, new, [logits] if written else [], stop, places=_places(rows, written), wanted=wanted,
-                   chosen=chosen)
-        log_sum_exp, given, logits = chosen[0], chosen[7], logits[:, : self.vocab_size]
-        best, likely, drawn = (Words(ids.astype(np.int64), values, own)
-                               for ids, values, own in (chosen[1:4], chosen[4:7], chosen[8:]))
-        return Scores(self._add_hypotheses(new), finite_rows(rows, logits, log_sum_exp), logits,
-                      Chosen(log_sum_exp, best, likely, given, drawn))
+        logits, arrays = np.empty((written, self._vocab_width), np.float32), _empty_chosen(wanted)
+        self._pass(self._executor, new, [logits] if written else [], stop, picked=_picked(rows, written), wanted=wanted,
+                   chosen=arrays)
+        logits, chosen = logits[:, : self.vocab_size], _as_chosen(arrays)
+        return Scores(self._add_hypotheses(new), finite_rows(rows, logits, chosen.log_sum_exp), logits, chosen)
 
     def _step_capped(self, rows: Sequence[Row], wanted: LineWants, new: _NewRows, stop: Stop) -> Scores:
         """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
         lines = np.empty((sum(row.scored for row in rows), self._vocab_width), np.float32)
         full_rows = [replace(row, wants=ALL) for row in rows]
-        self._pass(self._executor, new, [lines] if len(lines) else [], stop, places=_places(full_rows, len(lines)))
+        self._pass(self._executor, new, [lines] if len(lines) else [], stop, picked=_picked(full_rows, len(lines)))
         with np.errstate(invalid="ignore"):
             lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
         return scores_of(rows, wanted, self._add_hypotheses(new), lines)
@@ -196,7 +198,9 @@ class CpuDecoder(Requests[CellTable]):
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
     def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
-        """Return softmax(q k^T scale) of the tokens of a row over its source: [heads, tokens, S] for some heads."""
+        """Compute the weights [heads, n, S] for the n tokens of a row, from the queries of all layers that are asked
+        for and the keys in the source's cells; the caller has the turn.
+        """
         self._forest.parents([row])                 # raises for a request that is not open
         check_sources([row], self._sources)
         layers = tuple(sorted({layer for layer, _ in heads}))
@@ -239,18 +243,21 @@ class CpuDecoder(Requests[CellTable]):
         return [np.concatenate(of_layer) for of_layer in zip(*passes, strict=True)]
 
     def _cut_rows(self, node: Node[CellTable], length: int) -> CellTable:
+        """Return the cells of the first `length` tokens of a hypothesis; see `Requests`."""
         return self._cache.cut(node.rows, length)
 
     def _free_rows(self, rows: list[CellTable]) -> None:
+        """Free the cells of hypotheses, and then give memory back to the system if much of it is free."""
         self._cache.free(rows)
         if rows:
             self._cache.shrink()
 
     def _repair_rows(self) -> None:
+        """Free all cells but those of hypotheses that may become parents."""
         self._cache.keep(self._forest.parents_to_be())
 
     def _new_rows(self, rows: Sequence[Row]) -> _NewRows:
-        """Check the rows of a step, and take cells for their tokens."""
+        """Check the rows of a step, and take cells for their tokens, which a repair frees if the pass fails."""
         parents = self._forest.parents(rows)
         if self._cross is not None:
             check_sources(rows, self._sources)
@@ -267,22 +274,22 @@ class CpuDecoder(Requests[CellTable]):
         return _NewRows(rows, parents, tables, np.array(ends, np.int32))
 
     def _add_hypotheses(self, new: _NewRows) -> NDArray[np.int64]:
-        """Let the rows of a step be hypotheses, and return their numbers."""
+        """Add a hypothesis to the forest for each row of a pass that has ended, and return their numbers [R]."""
         return np.array([self._forest.add(row, parent, table)
                          for row, parent, table in zip(new.rows, new.parents, new.tables, strict=True)])
 
     def _pass(self, executor: Executor, new: _NewRows, arrays: list[np.ndarray], stop: Stop,
-              places: Sequence[tuple[int, int]] = (), wanted: LineWants | None = None,
+              picked: Sequence[tuple[int, int]] = (), wanted: LineWants | None = None,
               chosen: Sequence[np.ndarray] = ()) -> None:
         """Run a program for new tokens, which fills `arrays` and `chosen`.
 
-        places: for a program that computes logits: for each row how many of its last tokens are picked, and where the
-        first of them lies among all picked ones. wanted, chosen: which numbers of the logits to keep, and where.
+        picked: the pairs of `_picked`, for a program that computes logits. wanted, chosen: what is chosen by the
+        logits that are not written, and the arrays of `_empty_chosen` for it.
         """
         rows, tables, single = new.rows, new.tables, new.single
         past = [table.length - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
         starts = [0, *accumulate(len(table.cells) for table in tables)]
-        schedule, members = (single.schedule, range(len(rows))) if single else self._schedule(new.cu_seqlens)
+        schedule, row_of = (single.schedule, range(len(rows))) if single else self._schedule(new.cu_seqlens)
         sources = [self._sources.get(row.request) for row in rows]
         memories = [(source.cells.ctypes.data, source.length, source.run_bytes) if source else (0, 0, 0)
                     for source in sources]
@@ -290,14 +297,14 @@ class CpuDecoder(Requests[CellTable]):
         copied = [0 if table.copied is None else int(addresses[table.copied]) for table in tables]
         # int64 [R, 6], as `Executor.forward` in executor.pxi reads it: the first cell, the tokens before, the address
         # of the copied cell (0: none), and the source's cells, tokens and bytes of a run (0: none).
-        kept = np.array([(starts[i], past[i], copied[i], *memories[i]) for i in members], np.int64)
+        kept = np.array([(starts[i], past[i], copied[i], *memories[i]) for i in row_of], np.int64)
         state = addresses[np.concatenate([table.cells for table in tables])], self._cache.run_bytes, kept
-        picked = np.array([places[i] for i in members], np.int64) if places else None
+        in_schedule = np.array([picked[i] for i in row_of], np.int64) if picked else None
         ids, positions, types = self._inputs(rows, past, single is not None)
         self._packer.fill_angles(positions)
         executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, embeds=None,
-                         position_ids=positions, type_ids=types, arrays=arrays, stop=stop, state=state, picked=picked,
-                         wanted=wanted if wanted and wanted.count else None, chosen=chosen)
+                         position_ids=positions, type_ids=types, arrays=arrays, stop=stop, state=state,
+                         picked=in_schedule, wanted=wanted if wanted and wanted.count else None, chosen=chosen)
 
     def _inputs(self, rows: Sequence[Row], past: list[int],
                 single: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -318,18 +325,18 @@ class CpuDecoder(Requests[CellTable]):
         return schedule, (np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1).tolist()
 
     def _single_tokens(self, count: int) -> _SingleTokens:
-        """Return the schedule and the places of tokens of a pass with `count` rows of one token each; made once."""
+        """Return what all passes with `count` rows of one token each share; made for each count once."""
         if count not in self._single:
-            places, ones = np.arange(count), np.ones(count, np.int64)
-            schedule = PassSchedule(bundles=self._run.threads == 1, sequences=np.column_stack([places, ones, places]),
-                                groups=np.array([[count, count]]))
+            schedule = schedule_of_single_tokens(count, self._run.threads)
             self._single[count] = _SingleTokens(schedule, np.arange(count + 1, dtype=np.int32))
         return self._single[count]
 
 
-def _results(wanted: LineWants) -> list[np.ndarray]:
-    """Return empty arrays for what the lines of a step want: the log-sum-exp of each line; ids and two numbers of the
-    best, of the likely and of the drawn words; and the logits of given ids.
+def _empty_chosen(wanted: LineWants) -> list[np.ndarray]:
+    """Return empty arrays for native code to fill, in the order in which it takes them, which `LineWants` states:
+    log_sum_exp [L]; the best words; the likely words; the logits of given ids; the drawn words.
+
+    Words are three arrays, as `Words` has them: ids, changed logits, own logits.
     """
     def words(n: int) -> list[np.ndarray]:
         return [np.empty(n, np.int32), np.empty(n, np.float32), np.empty(n, np.float32)]
@@ -338,17 +345,23 @@ def _results(wanted: LineWants) -> list[np.ndarray]:
             np.empty(wanted.given_at[-1], np.float32), *words(wanted.drawn_at[-1])]
 
 
-def _places(rows: Sequence[Row], written: int) -> list[tuple[int, int]]:
-    """Return for each row (how many of its last tokens are picked, where the first lies among all picked ones).
+def _as_chosen(arrays: Sequence[np.ndarray]) -> Chosen:
+    """Return the arrays of `_empty_chosen` by their names, when native code has filled them."""
+    best, likely, drawn = (Words(ids.astype(np.int64), values, own)
+                           for ids, values, own in (arrays[1:4], arrays[4:7], arrays[8:]))
+    return Chosen(log_sum_exp=arrays[0], best=best, likely=likely, given=arrays[7], drawn=drawn)
 
-    Rows that want all logits come first; they have `written` lines.
+
+def _picked(rows: Sequence[Row], written: int) -> list[tuple[int, int]]:
+    """Return for each row how many of its last tokens are picked, and the place of the first among all picked tokens.
+
+    The picked tokens of rows that want all logits come first: `written` of them, whose logits the program writes.
     """
-    places, line, chosen = [], 0, written
+    picked, next_written, next_other = [], 0, written
     for row in rows:
+        picked.append((row.scored, next_written if row.wants_logits else next_other))
         if row.wants_logits:
-            places.append((row.scored, line))
-            line += row.scored
+            next_written += row.scored
         else:
-            places.append((row.scored, chosen))
-            chosen += row.scored
-    return places
+            next_other += row.scored
+    return picked

@@ -33,7 +33,7 @@ from .placing import PLACES, Placed, array_of, given_rows, input_of, operands_of
 def lower(program: Program, product: Product, packer: Packer, threads: int, storage: int = 0) -> Executor:
     """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads.
 
-    storage: of the keys and values in a decoder's cache, a number of `STORAGE`.
+    storage: the form of the keys and values in a decoder's cache, a number of `STORAGE`.
     """
     steps = fuse(program)
     placed = place(program, product, packer)
@@ -91,19 +91,24 @@ def multiplied_next(name: str, following: list[Operation]) -> bool:
 
 @dataclass
 class _Meetings:
-    """Finds before which instructions a team that works by columns has to meet.
+    """Finds before which instructions the threads have to meet, when they share each instruction (`run_by_columns`).
 
-    Threads need not meet between two instructions that both split the data by "rows" or both by "heads", because each
-    thread then uses only its own share of the data. They meet around any other use: "panels", "pieces" or "all".
+    An instruction splits the data of a buffer between the threads by "rows", by "heads", by the "panels" of columns of
+    a product, or by the "pieces" of attention; or each thread uses "all" of it. Threads need not meet between two
+    instructions that both split it by rows or both by heads, because each thread then uses only its own share.
     """
 
     written: dict[str, str] = field(default_factory=dict)
-    """How each buffer that was written since the last meeting was split between the threads."""
+    """By the name of each buffer that was written since the last meeting: how it was split."""
     read: dict[str, set[str]] = field(default_factory=dict)
-    """How each buffer that was read since the last meeting was split, in all ways."""
+    """By the name of each buffer that was read since the last meeting: all ways in which it was split."""
 
-    def before(self, reads: Mapping[str, str], writes: Mapping[str, str]) -> bool:
-        """Return whether threads meet before an instruction that splits its inputs and results in these ways."""
+    def add(self, reads: Mapping[str, str], writes: Mapping[str, str]) -> bool:
+        """Record the next instruction, and return whether the threads have to meet before it.
+
+        Call it once for each instruction, in the order in which they run. reads, writes: by the name of each buffer
+        that the instruction reads or writes, how it splits the buffer.
+        """
         meet = any(self._must_wait(self.written.get(name), how) for name, how in (*reads.items(), *writes.items()))
         meet = meet or any(self._must_wait(earlier, how) for name, how in writes.items()
                            for earlier in self.read.get(name, ()))
@@ -134,12 +139,12 @@ class _Emitter:
         self._storage = storage
         self._meetings = _Meetings()
         self._converted: set[str] = set()
-        """The buffers whose rows are also there as operands of products: written since the last Attend."""
+        """The buffers whose rows are also there as operands of products, since the last Attend."""
 
     def give(self, name: str, buffer: Buffer) -> None:
         """Append the instruction that takes rows of the caller."""
         self._executor.embed(self._placed[name].index, buffer.width, word=None, position=None, token_type=None,
-                             needs_barrier=self._meetings.before({}, {name: "rows"}))
+                             needs_barrier=self._meetings.add({}, {name: "rows"}))
 
     def emit(self, steps: list[Step]) -> None:
         """Append the instructions of all steps."""
@@ -147,7 +152,7 @@ class _Emitter:
         operations = [step[0] for step in steps]
         done = 0
         for i, (operation, shapes, stores) in enumerate(steps):
-            if i < done:
+            if i < done:        # the second product of a pair, which came with the first one
                 continue
             following = operations[i + 1 :]
             if parts := self._parts(operation, shapes, following):
@@ -156,10 +161,10 @@ class _Emitter:
             else:
                 self._emit(operation, shapes, stores, following, at)
             if isinstance(operation, Pick):
-                self._emit_head(steps[i + 1 :], at)
+                self._emit_logits(steps[i + 1 :], at)
                 return
             if isinstance(operation, Attend):
-                self._converted.clear()     # operands are those of a block of rows, which ends here
+                self._converted.clear()     # operands hold one block of rows, and blocks begin anew after an Attend
 
     def _parts(self, operation: Operation, shapes: dict[str, Buffer],
                following: list[Operation]) -> list[tuple[int, int]]:
@@ -194,11 +199,12 @@ class _Emitter:
         for first, last in parts:
             for arguments in pair:
                 self._executor.multiply(**arguments, first_hidden=first, last_hidden=last)
-                arguments["needs_barrier"] = False      # by columns, only the first part computes
+                # Where threads share an instruction, the first part computes the whole product, and the others nothing.
+                arguments["needs_barrier"] = False
 
-    def _emit_head(self, steps: list[Step], at: dict[str, int]) -> None:
-        """Append the instructions for picked rows, before which all threads meet; they can compute logits alone."""
-        self._meetings = _Meetings()
+    def _emit_logits(self, steps: list[Step], at: dict[str, int]) -> None:
+        """Append the instructions for picked rows; raises `ValueError` unless their one operation computes logits."""
+        self._meetings = _Meetings()    # all threads meet before the first of these instructions
         logits = [(operation, shapes) for operation, shapes, stores in steps
                   if isinstance(operation, Linear) and not operation.activation and stores and stores[0].top]
         if not len(logits) == len(steps) == 1:
@@ -207,13 +213,12 @@ class _Emitter:
         operation, shapes = logits[0]
         source = self._operands(operation, shapes[operation.x], at)
         self._executor.logits(at[source], self._packer.linear(operation, shapes[operation.x]), operation.parts[0].width,
-                              needs_barrier=self._meetings.before({source: "all"}, {}))
+                              needs_barrier=self._meetings.add({source: "all"}, {}))
 
     def _emit(self, operation: Operation, shapes: dict[str, Buffer], stores: tuple[Store, ...],
               following: list[Operation], at: dict[str, int]) -> None:
-        """Append the native instructions of one operation; stores: the operations after it that it does itself."""
-        # needs_barrier(reads, writes): how threads split each buffer, by name; an index of -1 stands for no buffer.
-        needs_barrier, stored = self._meetings.before, bool(stores)
+        """Append the instructions of one operation; an index of -1 stands for no buffer."""
+        stored = bool(stores)
         if not isinstance(operation, Linear):
             self._converted -= set(writes(operation))
         match operation:
@@ -221,7 +226,7 @@ class _Emitter:
                 tables = map(self._packer.table, (operation.word, operation.position, operation.token_type),
                              (operation.scale, 1.0, 1.0))
                 self._executor.embed(at[operation.out], operation.width, *tables,
-                                     needs_barrier=needs_barrier({}, {operation.out: "rows"}))
+                                     needs_barrier=self._meetings.add({}, {operation.out: "rows"}))
             case Norm():
                 norm = self._packer.norm(operation.weight, operation.bias, operation.eps, shapes[operation.x].width)
                 written = {} if stored else {operation.out: "rows"}
@@ -234,7 +239,7 @@ class _Emitter:
                     at[operation.x], at[operation.out], norm,
                     residual=-1 if operation.residual is None else at[operation.residual], operands=operands,
                     rms=operation.kind == "rms", stored=stored,
-                    needs_barrier=needs_barrier(dict.fromkeys(reads(operation), "rows"), written))
+                    needs_barrier=self._meetings.add(dict.fromkeys(reads(operation), "rows"), written))
             case Linear() | Store() if (stores and stores[0].top) or (isinstance(operation, Store) and operation.top):
                 raise ValueError(f"{operation}: only the best numbers of a product of picked rows are stored")
             case Linear():
@@ -250,19 +255,19 @@ class _Emitter:
                     at[operation.q], at[operation.k], at[operation.v], at[operation.out], q.width // (q.heads or 1),
                     operation.scale, operation.softcap, *band(operation), bias,
                     self._packer.relative(operation, shapes), _observed_rows(operation), self._packer.longest,
-                    needs_barrier=needs_barrier(dict.fromkeys(heads, "all"), {operation.out: "pieces"}))
+                    needs_barrier=self._meetings.add(dict.fromkeys(heads, "all"), {operation.out: "pieces"}))
             case Store():
                 x = shapes[operation.x]
                 width = self._packer.padded(x.width, x.heads) if self._placed[operation.x].heads else x.width
                 self._executor.store(at[operation.x], width, operation.array,
-                                     needs_barrier=needs_barrier({operation.x: "rows"}, {}))
+                                     needs_barrier=self._meetings.add({operation.x: "rows"}, {}))
             case Pick():
                 self._executor.pick(at[operation.x], at[operation.out], shapes[operation.out].width,
-                                    needs_barrier=needs_barrier({operation.x: "rows"}, {}))
+                                    needs_barrier=self._meetings.add({operation.x: "rows"}, {}))
 
     def _heads(self, operation: Heads, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
-        """Append the instructions that normalize and rotate the heads of queries and keys."""
-        rotary, needs_barrier = operation.rotary, self._meetings.before
+        """Append the instructions that norm and rotate the heads of queries and keys."""
+        rotary = operation.rotary
         cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
         for name, weight in zip_longest(operation.buffers, operation.norms):    # without norms, each weight is None
             width = shapes[name].width // (shapes[name].heads or 1)
@@ -270,14 +275,14 @@ class _Emitter:
             norm = None if weight is None else self._packer.norm(weight, bias=None, eps=operation.eps, width=norm_width)
             if norm is not None and operation.joint:        # the norm of all heads of a row is the norm of the row
                 self._executor.norm(at[name], at[name], norm, residual=-1, operands=-1, rms=True, stored=False,
-                                    needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))
+                                    needs_barrier=self._meetings.add({name: "rows"}, {name: "rows"}))
                 norm = None     # only the rotation is left for the instruction of heads
             if norm is not None or rotary is not None:
                 self._executor.heads(at[name], norm, cos, sin, width, rotary is not None and rotary.interleaved,
-                                     needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))
+                                     needs_barrier=self._meetings.add({name: "heads"}, {name: "heads"}))
 
     def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
-        """Append the instruction for attention over a cache, or over the keys and values of a source."""
+        """Append the instruction of attention over keys and values in the cache of a decoder, or of a source."""
         q, k = shapes[operation.q], shapes[operation.k]
         cached = operation.keys == "cache"      # otherwise a source's keys and values, which no buffer holds (-1)
         operands = (operation.q, operation.k, operation.v) if cached else (operation.q,)
@@ -287,27 +292,27 @@ class _Emitter:
             at[operation.q], at[operation.k] if cached else -1, at[operation.v] if cached else -1, at[operation.out],
             KEYS.index(operation.keys), operation.layer, k.heads or 1, q.width // (q.heads or 1), operation.scale,
             operation.softcap, *band(operation), bias, self._storage,
-            needs_barrier=self._meetings.before(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
+            needs_barrier=self._meetings.add(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
 
     def _operands(self, operation: Linear, x: Buffer, at: dict[str, int]) -> str:
         """Return the buffer that a product reads; append the instructions that scale and convert its input to it."""
         source, width = input_of(operation), self._packer.depth(x)
         if source != operation.x:
             self._converted.discard(source)
-            needs_barrier = self._meetings.before({operation.x: "rows"}, {source: "rows"})
+            needs_barrier = self._meetings.add({operation.x: "rows"}, {source: "rows"})
             self._executor.scale(at[operation.x], at[source], width, operation.scale, needs_barrier=needs_barrier)
         if not self._product.converts:
             return source
         operands = operands_of(source)
         if source not in self._converted:
-            needs_barrier = self._meetings.before({source: "rows"}, {operands: "rows"})
+            needs_barrier = self._meetings.add({source: "rows"}, {operands: "rows"})
             self._executor.convert(at[source], at[operands], width, needs_barrier=needs_barrier)
             self._converted.add(source)
         return operands
 
     def _multiplication(self, operation: Linear, x: Buffer, at: dict[str, int],
                         stores: tuple[Store, ...] = ()) -> dict[str, Any]:
-        """Return the arguments of a product's instruction; append those that prepare its input."""
+        """Return the arguments of a product's instruction; append the instructions that prepare its input."""
         packed, source = self._packer.linear(operation, x), self._operands(operation, x, at)
         results = tuple(map(array_of, stores)) or writes(operation)
         first = results[0]
@@ -325,7 +330,7 @@ class _Emitter:
             "x": at[source], "out": out, "map": packed,
             "residual": -1 if operation.residual is None else at[operation.residual], "operands": operands,
             "approximate": approximate, "gated": operation.gate,
-            "needs_barrier": self._meetings.before(read, written),
+            "needs_barrier": self._meetings.add(read, written),
         }
 
     def _check_adjacent(self, operation: Linear, results: tuple[str, ...]) -> None:

@@ -30,7 +30,9 @@ class NativeOps:
 
     def __init__(self, kernels: Kernels, threads: int, portable: bool = False,
                  load: Callable[[str], Kernels] | None = None):
-        """load: prepares the product of a precision, where `kernels` has that of float32 alone."""
+        """load: returns the kernels of another precision, where `kernels` has the float32 product alone; it is called
+        once for each precision that `linear` needs.
+        """
         self._kernels, self._threads = kernels, threads
         self._portable, self._load = portable, load
         self._products: dict[str, Product] = {}     # by precision
@@ -46,7 +48,7 @@ class NativeOps:
         if out.size == 0 or S == 0:
             out[:] = 0
             return out
-        # Heads of width 0 have the scores of heads with one zero.
+        # Heads of width 0 have scores of 0, as heads with one column of zeros have, which the kernel can read.
         q, k = (call.q, call.k) if d else (np.zeros((*x.shape[:3], 1), np.float32) for x in (call.q, call.k))
         bias = call.bias if call.bias is None or _whole_floats(call.bias) else call.bias.copy()
         mask = None if call.mask is None else call.mask.view(np.uint8)
@@ -78,7 +80,7 @@ class NativeOps:
         precision, operands = "float32" if weight.dtype == np.float32 else "bfloat16", None
         product = self._products.get(precision) or self._product(precision)
         if product.converts:
-            rows = -(-min(M, product.block) // product.strip) * product.strip      # of a block, in whole strips
+            rows = -(-min(M, product.block) // product.strip) * product.strip      # rows of a block: whole strips
             floats = rows * product.operands_stride(K) * product.operand_bytes // 4
             operands = _lines(self._threads * floats).reshape(self._threads, floats)
         native.linear(product, _unit_rows(x), _contiguous(weight).view(np.uint8), bias,
@@ -87,6 +89,7 @@ class NativeOps:
         return out[:, :N].copy() if padding else out
 
     def _product(self, precision: str) -> Product:
+        """Return the product of a precision, and keep it for later calls."""
         kernels = self._load(precision) if self._load else self._kernels
         product = self._products[precision] = kernels.product(precision, portable=self._portable)
         return product
@@ -156,17 +159,19 @@ def _norm(D: int, weight: np.ndarray | None, bias: np.ndarray | None, eps: float
 
 
 def _lines(n: int) -> np.ndarray:
-    """Return memory for n floats that begins at a line of the cache."""
+    """Return memory for n floats that begins at a cache line: at a multiple of 64 bytes."""
     memory = np.empty(n + 15, np.float32)
     start = -memory.ctypes.data % 64 // 4
     return memory[start : start + n]
 
 
 def _contiguous(x: np.ndarray) -> np.ndarray:
+    """Return x, or a copy of it unless it is C-contiguous and aligned."""
     return x if x.flags.c_contiguous and x.flags.aligned else x.copy()
 
 
 def _whole_floats(x: np.ndarray) -> bool:
+    """Return whether all strides of x are whole floats, in which kernels count."""
     return x.flags.aligned and not any(stride % 4 for stride in x.strides)
 
 

@@ -83,7 +83,9 @@ class Packer:
 
     def __init__(self, product: Product, weights: Mapping[str, np.ndarray], longest: int = 1,
                  finer: Collection[str] = ()):
-        """longest: the tokens of the longest sequence. finer: the weights that have 8 bits where others have 4."""
+        """longest: the tokens of the longest sequence. finer: the names of the weights that have 8 bits where the
+        other weights have 4.
+        """
         self._product, self._finer = product, finer
         self._weights = weights
         self._longest = longest
@@ -122,7 +124,7 @@ class Packer:
         return self.padded(x.width, x.heads) if x.heads else x.width
 
     def norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
-        """Return weight, bias and epsilon of a norm; an absent bias is zeros."""
+        """Return the weight, the bias and the epsilon of a norm; without a bias it is zeros."""
         return self._cached((weight, bias, eps, width), lambda: self._norm(weight, bias, eps, width))
 
     def _norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
@@ -146,14 +148,14 @@ class Packer:
     def angles(self, rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:
         """Return cos and sin [positions, width/2] of a rotary embedding, made once for all layers that share it.
 
-        They hold the angles up to the largest position that `fill_angles` has had.
+        `fill_angles` fills them, up to the largest position that it has had so far.
         """
         if rotary not in self._angles:
             float_pairs = rotary.positions * (rotary.width // 2)        # cos and sin
             self._reserve("rotary embeddings", 8 * float_pairs, "max_positions")
             self._angles[rotary] = Angles(rotary)
-        filled = self._angles[rotary]
-        return filled.cos, filled.sin
+        angles = self._angles[rotary]
+        return angles.cos, angles.sin
 
     def fill_angles(self, positions: np.ndarray) -> None:
         """Compute the angles of the positions of a pass, int32 [N], N at least 1, where they are not there yet."""
@@ -163,7 +165,10 @@ class Packer:
                 angles.fill(last + 1)
 
     def _reserve(self, what: str, size: int, setting: str) -> None:
-        """Count the bytes of tables of positions; raises `UnsupportedError` for more than `MOST_POSITION_BYTES`."""
+        """Count `size` further bytes of tables of positions; raises `UnsupportedError` if the sum is too large.
+
+        what, setting: what the bytes hold, and the setting that lowers their number, for the message.
+        """
         self._reserved += size
         if self._reserved > MOST_POSITION_BYTES:
             raise UnsupportedError(f"the {what} of the model would take more than {MOST_POSITION_BYTES:,} bytes; "
@@ -175,7 +180,7 @@ class Packer:
         Raises `InputError` if the biases of the model would need more memory than `MOST_BIAS_BYTES`.
         """
         if bias not in self._biases:
-            size = 4 * heads * (2 * self._longest - 1) * (len(self._biases) + 1)    # of this one and of all so far
+            size = 4 * heads * (2 * self._longest - 1) * (len(self._biases) + 1)    # with all biases so far
             if size > MOST_BIAS_BYTES:
                 raise InputError(f"the biases of attention would take more than {MOST_BIAS_BYTES:,} bytes for sequences"
                                  f" of {self._longest:,} tokens; load the model with a smaller max_batch_tokens")
@@ -193,6 +198,7 @@ class Packer:
         return self._cached(key, lambda: self._relative(relative, operation.scale, k.heads or 1, q.heads or 1))
 
     def _relative(self, relative: Relative, scale: float, key_heads: int, heads: int) -> RelativeWeights:
+        """Compute the vectors of relative positions, and pack them by head, for this number of key and query heads."""
         maps = [affine for affine in (relative.key, relative.query) if affine is not None]
         columns = sum(len(self._weights[affine.weight]) for affine in maps)
         float64_bytes = 8 * relative.table.rows * columns
@@ -235,42 +241,53 @@ class Packer:
         return self._cached(key, lambda: self._pack_linear(operation, x))
 
     def _pack_linear(self, operation: Linear, x: Buffer) -> PackedLinear:
-        """Lay the columns of all parts into panels, each part in the one format that holds them all."""
+        """Pack the parts of an operation side by side as one map [N, K], or take the map that the file holds."""
         product = self._product
         widths = [self.padded(part.width, part.heads) for part in operation.parts]
         N, K = sum(widths), self.depth(x)
         activation = ACTIVATIONS[operation.activation] if operation.activation else 0       # 0: none
         runs = list(_runs(operation, widths, product.kernels.NR))
         bias = np.zeros(N, np.float32)
-        for part, column, rows in runs:
+        for part, columns, rows in runs:
             if part.bias is not None:
-                bias[column : column + rows.stop - rows.start] = self._weights[part.bias][rows]
+                bias[columns] = self._weights[part.bias][rows]
         name = f"{PACKED_PREFIX}{operation.parts[0].weight}"
         if name in self._weights:       # the model was packed when it was converted
             return self._wrap_packed(name, N, K, bias, activation)
-        parts = {part.weight: self._padded_to_heads(part.weight, x) for part in operation.parts}
-        formats = {STORED[weight.dtype] for weight, _ in parts.values()}
-        if len(formats) > 1:    # one map has one format, and the finer one holds what the other holds
-            formats = {FORMATS[product.precision].finer}
-            parts = {name: self._padded_to_heads(name, x, *formats) for name in parts}
-        [own_format] = formats
+        weights, own_format = self._weights_in_one_format(operation, x)
+        scales = np.ones((FORMATS[own_format].scales, N), np.float32)
+        for part, columns, rows in runs:
+            _, part_scales = weights[part.weight]
+            if part_scales is not None:
+                scales[:, columns] = part_scales[rows].T
+        scale, offset_scale = (*scales, None, None)[:2]     # int8 has the first alone, int4 both, other formats none
         size = product.packed_bytes(N, K, own_format)
         panels = allocate(-(-size // 4)).view(np.uint8)[:size]
-        scales = np.ones((FORMATS[own_format].scales, N), np.float32)
-        scale, offset_scale = (*scales, None, None)[:2]     # int8 has the first alone, int4 both, other formats none
         packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale, format=own_format)
-        for part, column, rows in runs:
-            weight, part_scales = parts[part.weight]
-            if part_scales is not None:
-                scales[:, column : column + rows.stop - rows.start] = part_scales[rows].T
-            packed.fill(np.ascontiguousarray(weight[rows]), column)
+        for part, columns, rows in runs:
+            weight, _ = weights[part.weight]
+            packed.fill(np.ascontiguousarray(weight[rows]), columns.start)
         return packed
 
+    def _weights_in_one_format(self, operation: Linear, x: Buffer
+                               ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray | None]], str]:
+        """Return the weight [N,K] and the scales of each part, by the name of the weight; then the format of them all.
+
+        One map has one format. Where the parts have two, all get the finer one, which can hold the other's numbers.
+        """
+        weights = {part.weight: self._padded_to_heads(part.weight, x) for part in operation.parts}
+        formats = {STORED[weight.dtype] for weight, _ in weights.values()}
+        if len(formats) > 1:
+            formats = {FORMATS[self._product.precision].finer}
+            weights = {name: self._padded_to_heads(name, x, *formats) for name in weights}
+        [own_format] = formats
+        return weights, own_format
+
     def _wrap_packed(self, name: str, N: int, K: int, bias: np.ndarray, activation: int) -> PackedLinear:
-        """Return a map of N columns whose panels are in the weights; their size tells which format they have."""
+        """Return a map of N columns whose panels the file holds; their size tells which format they have."""
         panels, product = self._weights[name], self._product
         others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}
-        formats = [FORMATS[product.precision].stored, *FORMATS[product.precision].beside]   # that of most maps first
+        formats = [FORMATS[product.precision].stored, *FORMATS[product.precision].beside]   # most maps have the first
         sizes = {product.packed_bytes(N, K, form): form for form in formats}
         if len(panels) not in sizes or any(len(array) != N for array in others.values()):
             lengths = listed([f"{len(array):,}" for array in others.values()])
@@ -278,7 +295,7 @@ class Packer:
             raise WeightsError(f"{name} or the numbers beside it have {len(panels):,} and {lengths} entries, expected "
                                f"{expected} and {N:,}: the packed file is damaged; convert the original model again")
         own_format = sizes[len(panels)]
-        if own_format == "int8":    # of a map that an int4 model keeps in int8
+        if own_format == "int8":    # the map has no offsets; beside int4 maps, a file has ones in their place
             others.pop("_offset_scale", None)
         return PackedLinear(product, panels, K, bias, others.get("_scale"), activation, others.get("_sums"),
                             others.get("_offset_scale"), own_format)
@@ -310,8 +327,8 @@ class Packer:
         return in_format(weights, name, parameter, formats, bounded)
 
 
-def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[LinearPart, int, slice]]:
-    """Yield (part, first column, rows of its weight) for all runs of columns that are filled together.
+def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[LinearPart, slice, slice]]:
+    """Yield (part, columns of the map, rows of the part's weight that fill them) for all runs of columns.
 
     Parts lie one after another, and those of a gate in turn: a panel has NR columns, the gate's in its first half and
     the other part's in its second. widths: the columns of each part, with its padding.
@@ -321,7 +338,7 @@ def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[Linea
             runs = _halves_of_panels(part.width, sum(widths), NR, second=index == 1)
         else:
             runs = _heads(part.width, part.heads, widths[index], sum(widths[:index]))
-        yield from ((part, column, rows) for column, rows in runs)
+        yield from ((part, slice(column, column + rows.stop - rows.start), rows) for column, rows in runs)
 
 
 def _heads(width: int, heads: int | None, padded: int, start: int) -> Iterator[tuple[int, slice]]:
@@ -364,7 +381,8 @@ def pack_transformer(model: Transformer, product: Product) -> Transformer:
             arrays |= {name + suffix: array for suffix, array in beside.items()
                        if array is not None and suffix in layout.suffixes}
             if "_offset_scale" in layout.suffixes and offset_scale is None and scale is not None:
-                arrays[f"{name}_offset_scale"] = np.ones_like(scale)    # an int8 map among int4 ones, which reads none
+                # An int8 map among int4 maps: the file has offset scales for every map, and this one reads none.
+                arrays[f"{name}_offset_scale"] = np.ones_like(scale)
     linear = {name for name, parameter in parameters_of(model.config).items() if parameter.kind == "linear"}
     kept = {name: array for name, array in model.weights.items() if name.removesuffix("_scale") not in linear}
     return replace(model, weights=kept | arrays, layout=layout)

@@ -32,7 +32,7 @@ class Placed:
     heads: int
     """How many heads lie one after another, each in rows of its own; 0 if the buffer lies in whole rows."""
     offset: int = 0
-    """The floats that the buffers of the same place that lie before it have for each row."""
+    """The number of floats, for each row, of the buffers that lie before it in the same place."""
     bfloat16: bool = False
     """Whether its numbers are bfloat16."""
     operands: int = 0
@@ -80,7 +80,7 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
         ends[place] += placed[name].floats
     for name, width in inputs.items():
         operands = product.operands_stride(width)
-        floats = operands * product.operand_bytes // 4 + 2      # and a RowRange: the offset and step of int8 codes
+        floats = operands * product.operand_bytes // 4 + 2      # 2: a RowRange, the offset and step of int8 codes
         place = "picked" if where.get(name) == "picked" else "block"
         if place == "picked":
             floats = -(-floats // 16) * 16      # the next buffer begins at a cache line, whatever the number of rows
@@ -91,9 +91,9 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
 
 
 def shapes_of(program: Program, packer: Packer) -> dict[str, list[Buffer]]:
-    """Return the shapes that each buffer has where it is written, one for each time; the first written buffer first.
+    """Return the shapes of each buffer, one for each time that it is written; buffers come in the order of writing.
 
-    Beside the program's own buffers, there are scaled inputs of products, and arrays of the caller that hold heads.
+    The buffers are those of the program, the scaled inputs of products, and the arrays of the caller that hold heads.
     """
     written = {name: [buffer] for name, buffer in given_rows(program)}
     stored = stored_products(program)
@@ -125,7 +125,7 @@ def stored_products(program: Program) -> dict[int, tuple[Store, ...]]:
             results = writes(operation)
             end = i + 1 + len(results)
             stores = tuple(each for each in operations[i + 1 : end] if isinstance(each, Store))
-            stores_all = tuple(store.x for store in stores) == results      # they follow at once, in the same order
+            stores_all = tuple(store.x for store in stores) == results      # a Store follows for each, in their order
             if (stores_all and all(store.top or part.heads for store, part in zip(stores, operation.parts, strict=True))
                     and not any(is_read(name, operations[end:]) for name in results)):
                 products[i] = stores

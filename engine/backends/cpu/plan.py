@@ -37,6 +37,7 @@ class CpuPlan:
         self._executor = lower(self._program, self._product, self._packer, run.threads)
         self._packer.release()
         self._observing: tuple[Observed, Executor] | None = None
+        """What `observe` was asked for last, and the program that gives it."""
         self._turn = new_turn()
 
     @property
@@ -85,6 +86,7 @@ class CpuPlan:
         return arrays
 
     def _observing_executor(self, observed: Observed) -> Executor:
+        """Return the program that gives `observed`, which is made anew unless the last call asked for the same."""
         if self._observing is None or self._observing[0] != observed:
             self._observing = None      # frees the workspace of the other instructions first
             self._observing = observed, lower(with_observed(self._program, observed), self._product, self._packer,

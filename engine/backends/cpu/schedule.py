@@ -28,7 +28,8 @@ class PassSchedule(NamedTuple):
     """The groups of a batch, in the order in which they are started."""
 
     bundles: bool
-    """True: one thread computes each group, which it fetches from a queue. False: all threads share each group."""
+    """True: one thread computes each group, which it fetches from a queue; so it is wherever there is one thread.
+    False: all threads share each group."""
     sequences: np.ndarray
     """int64 [n, 3]: first token in the batch, number of tokens T, first row in its group; ordered by group."""
     groups: np.ndarray
@@ -46,7 +47,7 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     order = sorted((b for b, length in enumerate(lengths) if length), key=lengths.__getitem__, reverse=True)
     sizes = [lengths[b] for b in order]
     groups, in_bundles = [], False
-    if sum(sizes) >= threads * MIN_BUNDLE:      # less keeps no threads busy
+    if sum(sizes) >= threads * MIN_BUNDLE:      # fewer tokens do not keep all threads busy
         groups = _spread_over_bundles(sizes, threads, bundle)      # the largest one first
         # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
         in_bundles = _keep_threads_busy(groups, threads) and threads * groups[0].tokens <= max_tokens
@@ -59,6 +60,13 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
         sequences=np.array(sequences, np.int64),
         groups=np.array([(len(group.members), group.tokens) for group in groups], np.int64),
     )
+
+
+def schedule_of_single_tokens(count: int, threads: int) -> PassSchedule:
+    """Return the schedule of `count` sequences of one token each, as one group, so that weights are read once."""
+    places, lengths = np.arange(count), np.ones(count, np.int64)
+    return PassSchedule(bundles=threads == 1, sequences=np.column_stack([places, lengths, places]),
+                        groups=np.array([[count, count]]))
 
 
 @dataclass

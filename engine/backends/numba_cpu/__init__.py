@@ -107,7 +107,7 @@ class NumbaBackend:
 
 
 def _check_precision(run: RunConfig) -> None:
-    """Raise `UnsupportedError` for a precision that neither plans nor ways to multiply have."""
+    """Raise `UnsupportedError` for a precision in which no kernels compute, such as float16."""
     if run.precision not in (*COMPUTED, *WAYS):     # a way that these kernels lack gets a message of its own
         from ..cpu.native.native import product_name
         from .table import table

@@ -21,16 +21,17 @@ ROWS: dict[str, dict[str, Any]] = {
     "fma": _FLOAT32,
     "bfloat16_weights": _WIDENED,
 }
-"""The fields of each product's row that are no functions, by name in PRODUCT_PLACES. The table points to the texts,
-which must not be released. The products that are not here are those of compiled kernels alone."""
+"""The fields of the row of each product that are no functions, by its name in PRODUCT_PLACES. The table points to the
+texts, which must not be released. Products that are not here exist in compiled kernels alone."""
 
 ABSENT: dict[str, Any] = {"name": b"", "instruction": b"", **SIZES}
 """The fields of the row of a product that is not there."""
 
 TAKEN: dict[str, Any] = {"attend_rows": None, "attend_rows_scratch": None, "operands_depth": 0, "hidden_columns": 0,
                          "approximates": 0}
-"""The fields of compiled kernels' rows that change here: attention is Numba's, and results between products are exact
-floats, so that a model has the same bits on every table with these products."""
+"""The fields that change in a row that is taken from compiled kernels: attention is Numba's, and results between
+products are exact floats, so that a model has the same bits on every table with these products."""
 
 ON_TILES: dict[str, Any] = {**TAKEN, "block": 128, "shared": 128, "bundle": 512}
-"""The same of rows on tiles, with fewer rows at a time: floats fill the L2 cache sooner than operands."""
+"""The same for a row whose kernels use tiles. It has fewer rows at a time, because results between products are floats
+here, which fill the L2 cache sooner than operands."""

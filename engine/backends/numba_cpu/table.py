@@ -88,19 +88,20 @@ compiling takes seconds; those of float32 are always filled."""
 class KernelTable:
     """The memory of the table, the machine code that it points to, and the `Kernels` object that Python uses.
 
-    beside: the instruction set whose compiled kernels fill what Numba leaves, or None: nothing does.
+    A new table has no machine code of Numba: `fill` adds functions as plans ask for them. Whoever calls it holds the
+    lock of this module.
     """
 
     def __init__(self, beside: str | None):
+        """beside: the instruction set whose compiled kernels fill what Numba leaves; None if nothing does."""
         self.memory = structures()["KernelTable"](VL=VL, NR=NR, MR=MR, fused=FUSED)
         self.memory.isa = _text(b"numba")
         self.taken: set[str] = set()
         """The names of the products of compiled kernels."""
-        theirs = compiled.rows_of(beside) if beside else None
+        compiled_rows = compiled.rows_of(beside) if beside else None
         for name, place in PRODUCT_PLACES.items():
-            row = theirs[place] if theirs else None
-            if row and row.multiply and (name not in ROWS or row.strip > 1 or (
-                    PAIRS and name == "bfloat16" and row.operand_bytes == 2)):
+            row = compiled_rows[place] if compiled_rows else None
+            if row and _is_better(name, row):
                 self.memory.products[place] = row
                 self.taken.add(name)
                 fields = ON_TILES if row.strip > 1 else TAKEN
@@ -109,7 +110,9 @@ class KernelTable:
             for field, value in fields.items():
                 setattr(self.memory.products[place], field, _text(value) if isinstance(value, bytes) else value)
         self.functions: dict[str, Any] = {}
+        """The compiled functions by their names, which the table points to."""
         self.filled: set[str] = set()
+        """The names of the products, and "decoding", whose functions are in the table."""
         self.kernels = Kernels(capsule_of(self.memory))
 
     def instructions(self) -> dict[str, str]:
@@ -118,7 +121,8 @@ class KernelTable:
                 for name, place in PRODUCT_PLACES.items() if name in ROWS or name in self.taken}
 
     def fill(self, precision: str, decoding: bool, portable: bool) -> None:
-        """Compile the functions of a precision, and also of float32, because single operations use them.
+        """Compile the functions of a precision that are not in the table yet, and also those of float32, because single
+        operations use them. decoding, portable: as for `load`.
 
         Raises `UnsupportedError` where the precision is one of compiled kernels, and there are none.
         """
@@ -148,7 +152,17 @@ class KernelTable:
         self.filled.update(wanted)
 
 
+def _is_better(name: str, row: Any) -> bool:
+    """Return whether the row of a product in a compiled table is there, and goes before Numba's product.
+
+    It does where Numba has none, and where its tiles (strip > 1) or its pairs of bfloat16 are faster.
+    """
+    has_pairs = PAIRS and name == "bfloat16" and row.operand_bytes == 2
+    return bool(row.multiply) and (name not in ROWS or row.strip > 1 or has_pairs)
+
+
 def _text(value: bytes) -> ctypes.c_void_p:
+    """Return the address of a text that lives as long as the process: the constant that is given."""
     return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 

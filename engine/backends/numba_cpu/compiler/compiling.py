@@ -56,6 +56,7 @@ class _PartCompiler(CompilerBase):
 
 
 def _helper(**options: bool | str) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles a function as a part of kernels. options: of `numba.njit`."""
     # With the numpy error model a division by zero gives inf; a kernel could not raise an exception.
     return njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler,
                 **options)

@@ -70,6 +70,8 @@ def element(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Valu
 @infer_global(operator.add)
 @infer_global(operator.iadd)
 class _Add(AbstractTemplate):
+    """The types of p + n and p += n."""
+
     def generic(self, args: Any, kws: Any) -> Any:
         if len(args) == 2 and isinstance(args[0], Pointer) and isinstance(args[1], types.Integer):
             return signature(args[0], args[0], types.intp)
@@ -84,6 +86,8 @@ def _add(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
 
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):
+    """The types of p[i]."""
+
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Pointer) and isinstance(args[1], types.Integer):
             return signature(args[0].to, args[0], types.intp)
@@ -97,6 +101,8 @@ def _get_item(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Va
 
 @infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):
+    """The types of p[i] = x."""
+
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Pointer) and isinstance(args[1], types.Integer):
             return signature(types.none, args[0], types.intp, args[0].to)
@@ -113,6 +119,8 @@ def _set_item(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Va
 
 @infer_global(bool)
 class _Truth(AbstractTemplate):
+    """The types of bool(p)."""
+
     def generic(self, args: Any, kws: Any) -> Any:
         return signature(types.boolean, *args) if isinstance(args[0], Pointer) else None
 
@@ -124,6 +132,8 @@ def _is_set(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Valu
 
 @infer_getattr
 class _Fields(AttributeTemplate):
+    """The types of p.name."""
+
     key = Pointer
 
     def generic_resolve(self, kind: Pointer, name: str) -> Any:

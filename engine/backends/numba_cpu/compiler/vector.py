@@ -50,6 +50,8 @@ def emits(result: types.Type = types.void) -> Callable[[Callable[..., Any]], Any
     """
 
     def intrinsic_of(emit: Callable[..., Any]) -> Any:
+        """Return the intrinsic with the name, the parameters and the docstring of `emit`."""
+
         def typing(context: Any, *args: Any) -> Any:
             def build(context: Any, b: ir.IRBuilder, sig: Any, values: Any) -> ir.Value:
                 value = emit(b, *values)
@@ -86,7 +88,7 @@ v_fnma = _of_vectors(lambda b, x, y, z: fma(b, b.fneg(x), y, z))
 
 
 def _scale(b: ir.IRBuilder, p: ir.Value, z: ir.Value) -> ir.Value:
-    # Return p * 2^n, where z = n + 1.5*2^23: the low bits of z are n, which is added to the exponent of p.
+    """Return p * 2^n, where z = n + 1.5*2^23: the low bits of z are n, which is added to the exponent of p."""
     exponent = b.shl(b.bitcast(z, VI), ir.Constant(VI, [23] * VL))
     return b.bitcast(b.add(b.bitcast(p, VI), exponent), VF)
 

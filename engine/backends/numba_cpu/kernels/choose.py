@@ -102,7 +102,9 @@ def copy(x: Floats, n: Size, to: Floats) -> None:
 
 @helper
 def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, before: Before, highest: Float) -> Any:
-    """Change single logits [n] in place; return how many changes went to before, and the largest logit."""
+    """Change single logits [n] in place, by the penalty and the addends; return the number of changes, which `before`
+    has then, and the largest logit. highest: the largest logit before.
+    """
     count, lost = 0, False
     if c.seen:
         for word in range((n + 31) // 32):
@@ -133,7 +135,7 @@ def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, before: Before, hi
 
 @inline
 def own_logits(before: Before, count: int, x: Floats, n: Size, own: Floats) -> Floats:
-    """Return the model's own logits [n]: x, or a copy without the changes."""
+    """Return the model's own logits [n]: x, or without the `count` changes of `before` a copy of it in `own`."""
     if count == 0:
         return x
     copy(x, n, own)
@@ -161,7 +163,10 @@ def count_from(values: Floats, n: Size, least: Float) -> int:
 
 @helper
 def keep_best(values: Floats, own: Floats, ids: Ints, n: Size, k: Size) -> Float:
-    """Move the k largest of n > k values to the front, in their order; return a bar that k of them reach."""
+    """Move the k largest of n > k values to the front, in their order, the first ones among equals.
+
+    Return a bar that these k reach, and of the others at most some that equal it. Bisection of ranks finds it.
+    """
     low, high, count = rank_of(np.float32(np.inf)), rank_of(np.float32(-np.inf)), n
     for i in range(n):
         low, high = min(low, rank_of(values[i])), max(high, rank_of(values[i]))
@@ -218,7 +223,10 @@ def choose_one(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size,
 @helper
 def append_above(restricted: bool, bar: Float, x: Floats, own: Floats, id: Size, n: Size, allowed: Words,
                  values: Floats, owns: Floats, ids: Ints) -> int:
-    """Append the logits [n] above the bar to lists, and return how many; owns may be values if nothing is changed."""
+    """Append the logits [n] above the bar, their own logits and their ids to three lists, and return how many.
+
+    owns may be the list `values` if no logit is changed.
+    """
     count = 0
     for i in range(0, n, VL):
         bits = v_bits_of(v_less(v_set1(bar), logits_at(restricted, x, i, n, allowed)))
@@ -232,7 +240,7 @@ def append_above(restricted: bool, bar: Float, x: Floats, own: Floats, id: Size,
 
 @helper
 def add_candidates(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size, n: Size, allowed: Words) -> None:
-    """Append the logits above the bar; while there are not k, all that are not NaN."""
+    """Append the logits above the bar to the candidates for the k best; while there are not k, all that are not NaN."""
     if c.count < c.k:
         for i in range(n):
             if not is_allowed(restricted, allowed, i):

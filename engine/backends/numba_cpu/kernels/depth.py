@@ -53,6 +53,7 @@ WIDENED = Arithmetic(a=F32, w=ir.IntType(16), vector=VL * 2, zero=FLOATS.zero, r
 
 
 def _advance(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
+    """Return the pointer moved on by this number of elements."""
     return b.gep(pointer, [by], source_etype=element)
 
 
@@ -123,6 +124,7 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
 
 def _by_rows(values: list[ir.Value], nv: int) -> Sums:
+    """Return the sums of a tile, which lie row by row in a list, as a list for each row."""
     return [values[i : i + nv] for i in range(0, len(values), nv)]
 
 

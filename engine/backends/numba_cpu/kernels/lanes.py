@@ -34,6 +34,7 @@ def sum_of(add: Callable[..., Any]) -> Any:
 
     @inline
     def sum_of_terms(x: Floats, n: Size, other: Any) -> Float:
+        """Return the sum of the terms of x [n]; part0 to part3 are the vectors that LANES numbers fill."""
         zero = v_set1(0.0)
         part0, part1, part2, part3 = zero, zero, zero, zero
         for i in range(0, n, LANES):
@@ -50,6 +51,7 @@ def sum_of(add: Callable[..., Any]) -> Any:
 
 @inline
 def _add_numbers(sum: Vector, x: Floats, i: Size, n: Size, other: Any) -> Vector:
+    """Add the numbers themselves. other: not used."""
     return v_add(sum, v_loadn(x + i, min(n, VL)))
 
 

@@ -78,7 +78,7 @@ def seen_lanes(i: Size, begin: Size, end: Size) -> Vector:
 
 @inline
 def weight_at(p: Floats, maximum: Vector) -> Vector:
-    """Return 2^(p - maximum), and 0 where p is -inf, and store it."""
+    """Return 2^(p - maximum), and 0 where p is -inf, after storing it in place of the scores at p."""
     x = v_load(p)
     x = v_select(v_equal(x, v_set1(-np.inf)), v_set1(0.0), v_exp2(v_sub(x, maximum)))
     v_store(p, x)
@@ -87,6 +87,7 @@ def weight_at(p: Floats, maximum: Vector) -> Vector:
 
 @inline
 def _add_weights(sum: Vector, p: Floats, i: Size, n: Size, maximum: Vector) -> Vector:
+    """Turn scores into weights in place, and add the weights."""
     return v_add(sum, weight_at(p + i, maximum))
 
 

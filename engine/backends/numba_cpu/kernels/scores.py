@@ -164,12 +164,14 @@ def revise_scores(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Key
 
 def _call_code(b: ir.IRBuilder, code: ir.Value, scores: ir.Value, stride: ir.Value, batch: ir.Value, head: ir.Value,
                query: ir.Value, n: ir.Value, key: ir.Value, keys: ir.Value, captured: ir.Value) -> ir.Value:
+    """Emit a call of the C function at the address `code`."""
     args = [scores, stride, batch, head, query, n, key, keys, captured]
     kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
     return b.call(b.bitcast(code, kind.as_pointer()), args)
 
 
 def _call_score_mod(typing: Any, *args: Any) -> Any:
+    """Return the types of `call_score_mod`, and what emits its code, as Numba wants them of an intrinsic."""
     return types.void(*args), lambda context, b, sig, values: _call_code(b, *values)
 
 

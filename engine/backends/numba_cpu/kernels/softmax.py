@@ -36,6 +36,7 @@ def power(x: Vector, maximum: Vector) -> Vector:
 
 @inline
 def _add_power(sum: Vector, x: Floats, i: Size, n: Size, maximum: Vector) -> Vector:
+    """Add the powers of logits."""
     return v_add(sum, power(entries(x + i, min(n, VL)), maximum))
 
 
