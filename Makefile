@@ -81,7 +81,7 @@ test-cuda: $(CUDA)/installed  ## Check the CUDA kernels without a GPU: run as Py
 cubins: $(CUDA)/installed  ## Compile the stored kernels of the CUDA backend (no GPU; a quarter of an hour of one core)
 	$(CUDA)/bin/python -m tools.cubins
 
-test-cuda-families: $(CUDA)/installed  ## As test-cuda, with every golden encoder and each kernel by both compilers (half an hour)
+test-cuda-families: $(CUDA)/installed  ## As test-cuda, with every golden encoder and each kernel by both compilers (ten minutes)
 	ALL_CUDA=1 $(CUDA)/bin/python -m pytest -n 2 tests/backends/numba_cuda
 
 # In an environment of its own, because the packages of the frameworks take 4 GB. asyncio's options are for the

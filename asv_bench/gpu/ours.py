@@ -19,7 +19,6 @@ from engine.backends.numba_cuda.products import (
     Products,
     ScoreRule,
     choose_products,
-    tensor_products,
 )
 from engine.backends.numba_cuda.shared_array import SharedArray
 from engine.backends.numba_cuda.weights import DeviceAffine
@@ -171,7 +170,7 @@ def make_plan(device: Device, wgmma: bool, model: str) -> CudaPlan:
 
 def choose(device: Device, wgmma: bool) -> Products:
     """Return the fastest kernels in bfloat16."""
-    return tensor_products(device) if wgmma else BFloat16Products(device)
+    return HopperProducts(device) if wgmma else BFloat16Products(device)
 
 
 def _recorded(device: Device, work: Callable[[], None]) -> Callable[[int], float]:

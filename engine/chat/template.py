@@ -69,7 +69,7 @@ class Prompts:
             values, last = self._values(messages, options, template, Plain(marks.put))
         text = self._rendered(template, values, last, options, stop)
         self._bound.check(tokenizer.least_tokens(text, self._bound.most), at_least=True)
-        return _marked_ids(tokenizer, marks.between_texts(text), marks)
+        return _marked_ids(tokenizer, marks.without_joints(text), marks)
 
     def _template(self, options: TemplateOptions) -> str:
         """Return the template of a call; raises `InputError` where there is none."""
@@ -188,7 +188,7 @@ class _Marks:
             return f"{trimmed}{self._joint}{marked[len(trimmed) :]}"
         return marked
 
-    def between_texts(self, text: str) -> str:
+    def without_joints(self, text: str) -> str:
         """Return a rendered text without joints: an end mark replaces each one inside a control token.
 
         Such a token is one that several texts of the caller make together, and the mark cuts it apart.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import replace
-from itertools import compress, repeat
+from itertools import compress, islice, repeat
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -56,11 +56,12 @@ class BeamGroup(PathGroup):
             parents = paths[begin : begin + count]
             new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
             is_full = parents[0].length + 1 >= work.limit
-            _, next_tokens, totals, _ = columns
+            of_rows, next_tokens, totals, _ = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
             if best_go_on and not is_full and len(work.finished) < W and parents[0].text is None and not self.tells:
                 # Nothing ends in this step, which is usual.
-                live += _continued(paths, begin, parents, [*zip(*columns[:3], repeat(None), repeat(()))][:W], outcome)
+                going_on: list[Candidate] = [*islice(zip(of_rows, next_tokens, totals, repeat(None), repeat(())), W)]
+                live += _continued(paths, begin, parents, going_on, outcome)
                 continue
             candidates = [(row, token, total, _text_after(paths[row], token),
                            (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())

@@ -59,7 +59,7 @@ class Path(Sequence):
     text: StopText | None = None
     """The text of its new tokens, of a request with stop texts."""
     logprobs: tuple[TokenLogprob, ...] = ()
-    """Those of the new tokens of a beam, of a request that wants them."""
+    """The log probabilities of the new tokens of a beam, if its request wants them."""
 
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same.

@@ -58,7 +58,7 @@ class Lengths:
         self.prompt = Bound("the prompt", decoder.longest_sequence, table)
         self.source = Bound("the source", encoder.longest_sequence if encoder else None, together)
         self.scored = Bound("the text", None if longest is None else longest + 1, verb="scores")
-        """Of a text that is scored from its second token on. The model does not read the last token."""
+        """The bound of a text that is scored from its second token on; the model does not read the last token."""
         self.target = replace(self.scored, part="the target", positions=longest)    # after a prompt of a token or more
         self._pad = decoder.pad_token_id if decoder.family in _PADS_HAVE_NO_POSITION else None
 

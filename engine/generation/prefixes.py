@@ -34,7 +34,7 @@ class _Run:
     """Blocks of ids that follow those of the parent."""
 
     ids: bytes
-    """Of int64, which C compares as a whole."""
+    """Its ids as the bytes of int64 numbers, which Python compares fast."""
     parent: _Run | None
     length: int
     """The number of ids from the root to its end."""
@@ -47,7 +47,7 @@ class _Run:
     children: dict[bytes, _Run] = field(default_factory=dict)
     """The next runs, by their first blocks."""
     key: Hashable = None
-    """Of a root: whose sequences share it."""
+    """The `cache_key` of the sequences that share the tree, at its root; None for other runs."""
 
     @property
     def count(self) -> int:
@@ -73,7 +73,7 @@ class Prefixes:
         """How many more than `most` may be kept, while sequences wait that had to give way."""
         self._roots: dict[Hashable, _Run] = {}
         self._places: dict[StepWork, dict[Sequence, _Run | None]] = {}
-        """Of each open request the places of its sequences: a run, or None for a sequence that shares nothing yet."""
+        """The place of each sequence of each open request: a run, or None for a sequence that shares nothing yet."""
         self._shared: dict[StepWork, list[_Run]] = {}
         """The last runs of the prompts that all hypotheses of open requests go on from."""
         self._idle: dict[_Run, None] = {}

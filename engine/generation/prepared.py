@@ -69,7 +69,7 @@ class PreparedModel:
         self._tokenizers: dict[int, Tokenizer] = {}
         self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
         self._rules: tuple[GenerationConfig, Rules] | None = None
-        """Those of the last request: the requests of a call share their settings, which are checked once."""
+        """The settings of the last request, and their rules: a call whose requests share settings checks them once."""
         self.queue = StepQueue(self._stepper, self.budget, options.cache_tokens, keep_tokens=keep_tokens)
 
     def settings_of_call(self, given: Mapping[str, Any]) -> GenerationConfig:

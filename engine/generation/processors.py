@@ -20,7 +20,7 @@ from .timestamps import Timestamps
 from .top_k import Exp
 
 Followers: TypeAlias = Mapping[tuple[int, ...], tuple[int, ...]]
-"""By a run of ids, the ids that may not follow it."""
+"""The ids that may not follow a run of ids, by that run."""
 _SETTINGS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "ignore_eos",
              "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "eos_token_id",
              "min_new_tokens", "min_length", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
@@ -41,8 +41,8 @@ class Rules:
         self._ends = () if config.ignore_eos else config.eos_token_id
         # An end token alone is not removed, as in transformers.
         self._always = frozenset({*single} - {*self._ends} | {*config.suppress_tokens})
-        self._new = config.min_new_tokens
-        self._total = 0 if self._new else config.min_length      # min_new_tokens wins, as in transformers
+        self._least_new = config.min_new_tokens
+        self._least_length = 0 if self._least_new else config.min_length      # min_new_tokens wins, as in transformers
         self._at_begin = config.begin_suppress_tokens
         self._forces_first = config.forced_bos_token_id is not None
         self.words: dict[int, Followers] = {}
@@ -60,7 +60,7 @@ class Rules:
 
     def __bool__(self) -> bool:
         """Return whether there is any rule."""
-        removes = self._always or self._at_begin or ((self._new or self._total) and self._ends)
+        removes = self._always or self._at_begin or ((self._least_new or self._least_length) and self._ends)
         return bool(self.penalizes or self.adds or removes or self.ngram or self.source_ngram or self.words
                     or self.timestamps)
 
@@ -75,12 +75,13 @@ class Rules:
         return bool(self.presence or self.frequency or self.biases)
 
     def allowed(self, length: int, prompt: int) -> IdSet | None:
-        """Return the ids that may follow `length` ids, whichever these are; None for all. prompt: its number of ids."""
+        """Return the ids that may follow any `length` ids, the first `prompt` of which are the prompt; None for all."""
         # The first token is forced only after a prompt of one token, the start token.
         begins = length == prompt + (prompt == 1 and self._forces_first)
-        key = length < self._total or length - prompt < self._new, begins
+        is_early = length < self._least_length or length - prompt < self._least_new      # for an end token
+        key = is_early, begins
         if key not in self._allowed:
-            removed = self._always.union(self._ends if key[0] else (), self._at_begin if begins else ())
+            removed = self._always.union(self._ends if is_early else (), self._at_begin if begins else ())
             inside = [id for id in removed if id < self.vocab_size]
             self._allowed[key] = IdSet.of(inside, self.vocab_size).complement() if inside else None
         return self._allowed[key]

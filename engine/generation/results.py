@@ -72,9 +72,9 @@ class Echo:
 
     ids: list[int]
     text: str | None
-    """As the caller gave it; None for ids."""
+    """The text of the prompt as the caller gave it; None for ids."""
     logprobs: list[TokenLogprob]
-    """Of the ids, as soon as the model has read them, if they were asked for."""
+    """The log probabilities of the ids that the model has read so far, if they were asked for."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Generated:
     """The stop text that ended it. Then `ids` has all tokens that were made, also what came after the stop text in the
     last one."""
     logprobs: tuple[TokenLogprob, ...] | None = None
-    """Of each token of `ids`, if they were asked for."""
+    """The log probability of each token of `ids`, if they were asked for."""
     seed: int | None = None
     """The seed of its random numbers, if its tokens were drawn."""
     echoed: int = 0

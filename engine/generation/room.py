@@ -147,11 +147,11 @@ class CacheRoom:
         sequence.hypothesis, sequence.goal, self._spare = None, 0, -1
         self.wait([sequence])
 
-    def last(self, entered: List[Sequence], safe: bool = False) -> Sequence | None:
+    def last(self, entered: List[Sequence], even_safe: bool = False) -> Sequence | None:
         """Return the sequence of the lowest priority that came last, of those that may give way; None if none may.
 
-        safe: whether even those may that have come back and have not reached their goals.
+        even_safe: whether even those may that have come back and have not reached their goals.
         """
         may = [one for one in reversed(entered)
-               if not one.work.reserves and (safe or not one.is_back or one.read >= one.goal)]
+               if not one.work.reserves and (even_safe or not one.is_back or one.read >= one.goal)]
         return max(may, key=lambda one: (-one.work.entry.priority, one.work.entry.number), default=None)

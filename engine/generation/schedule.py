@@ -167,7 +167,8 @@ class Schedule:
             if source and sources and (waits or source >= size):        # a second source could make the step too long
                 continue
             before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
-            numbers = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)    # of other tokens
+            # What `MOST_SCORES` counts for each of the other tokens.
+            numbers = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)
             n = min(sequence.unread, size, before + scores // numbers)
             if n <= 0 or not rows:
                 continue

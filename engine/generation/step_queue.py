@@ -404,15 +404,17 @@ class StepQueue(WorkQueue):
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
         for company in dict.fromkeys(key[0] for key in self._groups):
-            parts = self._parts(company, chosen)
+            parts = self._prepare_parts(company, chosen)
             if not parts:
                 continue
             works = {sequence.work for part in parts for sequence in part.sequences}
             for work in works:
                 work.steps += 1
             stop = self._stop_of(works)
+            # A caller alone reads a whole prompt in one step, which another one who comes must not wait for.
+            step_stop = _WhileAlone(stop, self._arrived) if read and not self.schedule.pace else stop
             try:
-                self._run(parts, stop, _WhileAlone(stop, self._arrived) if read and not self.schedule.pace else stop)
+                self._run_step(parts, stop, step_stop)
             except _OthersCame:     # the model has computed nothing, and all is as before this step
                 self._given_up = read
                 return
@@ -433,7 +435,7 @@ class StepQueue(WorkQueue):
         if self.room.note_no_memory():
             return True
         entered = self._entered
-        last = self.room.last(entered) or self.room.last(entered, safe=True) if len(entered) > 1 else None
+        last = self.room.last(entered) or self.room.last(entered, even_safe=True) if len(entered) > 1 else None
         if last is not None:
             self._give_way(last)
         return last is not None
@@ -464,12 +466,12 @@ class StepQueue(WorkQueue):
             work.steps += 1
             unread = [sequence for sequence in self._reading if sequence.work is work]
             chosen = self.schedule.plan(len(self._groups[self._key(work)].live), unread)
-            parts = self._parts(work, chosen)
+            parts = self._prepare_parts(work, chosen)
             if not parts:       # all that is left of it waits for room
                 return
-            self._run(parts, NEVER, NEVER)
+            self._run_step(parts, NEVER, NEVER)
 
-    def _run(self, parts: list[_Part], stop: Stop, step_stop: Stop) -> None:
+    def _run_step(self, parts: list[_Part], stop: Stop, step_stop: Stop) -> None:
         """Compute one step of the model, hand the scores to the groups, and give what they make of them to the tickets.
 
         step_stop: ends the step, before it has changed anything. stop: ends a pass that completes results after it.
@@ -489,11 +491,11 @@ class StepQueue(WorkQueue):
         for part, part_scores in zip(parts, scores.split([part.rows for part in parts]), strict=True):
             if part.group is not None and part.sequences:
                 part.group.advance(part.sequences, part.rows, part_scores, outcome)
-        self._take(outcome, stop)
+        self._hand_out(outcome, stop)
         self._stepper.release([hypothesis for work, hypothesis in self._freed if not work.has_ended])
         self._freed = []
 
-    def _parts(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
+    def _prepare_parts(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
         """Prepare what a step reads, and return it: one token of each live sequence, and these parts of others.
 
         company: a work whose rows have a step of their own; None for the common step of all others. chosen: (sequence,
@@ -547,7 +549,7 @@ class StepQueue(WorkQueue):
             part.sequences, part.rows = [sequence for sequence, _ in pairs], [row for _, row in pairs]
         return scores.of(rows, stays)
 
-    def _take(self, outcome: Outcome, stop: Stop) -> None:
+    def _hand_out(self, outcome: Outcome, stop: Stop) -> None:
         """Give the tokens and the results of a step to the tickets, and end the works that are done.
 
         stop: ends the passes that complete results.

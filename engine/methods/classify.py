@@ -56,7 +56,11 @@ class ClassifyOptions(Options):
 
 
 def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptions) -> Workload:
-    """Return the work for texts or images."""
+    """Return the work for texts or images.
+
+    With candidate_labels it compares the inputs with labels of the caller, with a coverage it makes sets of the model's
+    labels, and otherwise it scores the model's labels.
+    """
     if isinstance(inputs, Images) and options.candidate_labels is not None:
         return ImageLabels(model, inputs, options.candidate_labels, options.hypothesis_template, options.multi_label,
                            options.top_k)

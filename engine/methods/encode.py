@@ -107,7 +107,7 @@ class _Encoding(Workload):
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield ranges of inputs to tokenize at one time."""
-        if self._are_ids:       # as texts of one character, because lists of ids are tokens already
+        if self._are_ids:       # lists of ids are tokens already, so they count as texts of one character
             return slices(["."] * len(self._given), most, most_characters)
         return super().parts(most, most_characters)
 

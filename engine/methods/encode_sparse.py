@@ -21,7 +21,7 @@ from .method import EncodingModel, Method
 from .workload import Computation, Cost, Slice, Workload
 
 _WORD = 48
-"""A word of a sparse vector: its int32 id, its float32 number, their share of arrays, and their digits and names."""
+"""About how many bytes a word of a sparse vector takes: its int32 id and float32 number in arrays, and both in JSON."""
 _WORDS = 1024
 """How many words of a sparse vector its memory is counted for before it is computed; few texts have more."""
 

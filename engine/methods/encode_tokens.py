@@ -66,7 +66,8 @@ class _LateVectors(Workload):
                          lambda texts, stop: _late_tokens(encoder, late, texts, options.task, stop),
                          [np.zeros((0, 0), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
         self._late, self._task = late, options.task
-        self._scales = options.normalize_embeddings and not encoder.scales_tokens      # a second time changes bits
+        # Vectors that were scaled to length 1 before would get other bits.
+        self._scales = options.normalize_embeddings and not encoder.scales_tokens
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the vectors of each sequence, float32 [T', D'], without those of the tokens that the task leaves out."""
@@ -83,7 +84,7 @@ class _HeadVectors(Workload):
         width = runner.config.outputs
         super().__init__(head_logits(runner), inputs, lambda texts, stop: runner.encoder.unread(texts, stop=stop),
                          [np.zeros((0, width), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
-        self._scales = normalized and not runner.config.ends_with_normalize      # a second time changes bits
+        self._scales = normalized and not runner.config.ends_with_normalize     # as in `_LateVectors`
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the vectors of each sequence."""

@@ -144,7 +144,7 @@ class _Prompts(Workload):
 
     def __init__(self, model: Any, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions,
                  finish: Callable[[np.ndarray], Any]):
-        """finish: makes the result of the call of float32 [n]."""
+        """finish: makes the result of the call of the logits of all pairs, float32 [n]."""
         queries = [query for query, _ in pairs]
         super().__init__(PromptLogits(model.queue, model.answers, queries, options.cache_key), pairs,
                          results=np.zeros(len(pairs), np.float32), cost=Cost(sequence=NUMBER + DICTIONARY))

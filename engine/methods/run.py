@@ -129,7 +129,7 @@ def _stream(encode: Callable[..., Any], parts: Iterator[Any], show: bool | None,
             with truncating(options.get("truncation")) as cuts:     # in place of the call, to warn once for all arrays
                 vectors = encode(part, show_progress_bar=False, **options | {"truncation": None})
             if cuts.cut:
-                options = options | {"truncation": True}        # which warns no more
+                options = options | {"truncation": True}        # so that no later part warns again
             advance(len(part))
             yield vectors
 

@@ -19,11 +19,12 @@ from .method import Listed, Method, listed, listed_texts
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
 
 _PLACE = 300
-"""A token with its place in a text: what `Places` has of it."""
+"""About how many bytes `Places` takes for each token."""
 _BYTE = 80
-"""A byte of a text that `tokenizers` reads whole: where it stands in the text before and after each normalizer."""
+"""About how many bytes `tokenizers` takes for each byte of a text that it reads whole: where this stands before and
+after each normalizer."""
 _COUNTED = 2**19
-"""As many tokens of one text need more memory than a request may have, so that no more are counted."""
+"""Where counting the tokens of one text stops, because so many need more memory than a request may have."""
 
 
 @dataclass(frozen=True)

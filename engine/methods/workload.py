@@ -72,7 +72,7 @@ class Slice:
     places: range
     """The places of the inputs in the call."""
     tokens: Tokens
-    """Those of each input, or of all sequences of the first input, then of the second one, and so on."""
+    """The tokens of all sequences: those of the first input, then those of the second one, and so on."""
     windows: Sequence[Sequence[Places]] | None = None
     """The windows of each input, of a method that reads texts in windows."""
     rows: list[Any] = field(default_factory=list)
@@ -120,9 +120,9 @@ class Cost(NamedTuple):
 _SEQUENCE = 800
 """About how many bytes Python takes for a sequence beside its tokens and results: three arrays, and places in lists."""
 NUMBER = 24
-"""A number of a vector: in a row, among all rows, once more where a function makes it another one, and its digits."""
+"""About how many bytes a number of a vector takes: in a row, among all rows, as a function changes it, in JSON."""
 DICTIONARY = 400
-"""A dictionary of a label, a rank or a tag, with its values, and its JSON."""
+"""About how many bytes a dictionary of a label, a rank or a tag takes, with its values, and as JSON."""
 
 
 class Workload:

@@ -109,7 +109,7 @@ class ImageLabels(Workload):
     def _directions_of_labels(self, stop: Stop) -> np.ndarray:
         """Return the vectors of the sentences about labels, scaled to length 1: float64 [labels, D]."""
         about = np.zeros((len(self._sentences), self._texts.whole_width), np.float32)
-        with counting_tokens():     # which are not those of images
+        with counting_tokens():     # so that the caller's count has the tokens of images alone
             tokens = self._texts.tokens(self._sentences, stop=stop)
         for numbers, rows in sentence_vectors(self._texts).rows(tokens, Call(stop=stop)):
             about[numbers] = np.asarray(rows)

@@ -72,9 +72,9 @@ class Entry:
         self.end: BaseException | bool | None = None
         """True when all is there, the error of a work that failed, and None until then."""
         self.bells: deque[SimpleQueue[bool]] = deque()
-        """Of the threads that wait for the next part."""
+        """The bells of the threads that wait for the next part."""
         self.end_bells: deque[SimpleQueue[bool]] = deque()
-        """Of the threads that wait for the end."""
+        """The bells of the threads that wait for the end."""
         self.callbacks: deque[Callable[[], object]] = deque()
         """Functions to call once at the end."""
         self.since = time.perf_counter()        # when it began to wait for its next batch

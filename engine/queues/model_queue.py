@@ -16,17 +16,17 @@ from .work_queue import WorkQueue
 
 Result = TypeVar("Result")
 
-LONGEST = 0.005
+MOST_REST = 0.005
 """The most seconds that a caller sleeps before a batch, until others come again with new works."""
-LEAST = 1 / 64
+LEAST_PATIENCE = 1 / 64
 """The least part of the time of the last batch for which it sleeps, after it has done so in vain; the most is 1."""
-AGAIN = 32
+PATIENT_AFTER = 32
 """After so many batches it sleeps for half of that time again, because callers may have fallen into two groups."""
-ENOUGH = 256
+ENOUGH_TOKENS = 256
 """The tokens of a batch that gains little from more of them."""
-SECONDS, FEWEST = 0.05, 512
+BATCH_SECONDS, FEWEST_TOKENS = 0.05, 512
 """How long a batch may take while several works wait, and the tokens that it may have in any case."""
-KEPT = 32
+RATE_BATCHES = 32
 """About how many full batches the measured rate is the mean of."""
 
 
@@ -45,7 +45,7 @@ class Counts:
     by_sequences: list[int] = field(default_factory=lambda: [0] * 14)
     """How many batches had up to 2^i pieces, for each i; the last one counts all larger batches."""
     by_tokens: list[int] = field(default_factory=lambda: [0] * 22)
-    """The same for tokens."""
+    """How many batches had up to 2^i tokens, for each i; the last one counts all larger batches."""
 
     def since(self, earlier: Counts) -> dict[str, Any]:
         """Return the counts by their names without those of an earlier time."""
@@ -80,12 +80,13 @@ class ModelQueue(WorkQueue):
         self.in_flight = 0
         """The tokens of the batch that is computed now."""
         self.order: Order[RowsEntry] = Order()
-        """The works that have pieces left, but those that have just come."""
-        self._new: list[RowsEntry] = []     # these, until the next batch
+        """The works that have pieces left, without those in `_new`."""
+        self._new: list[RowsEntry] = []     # the works that have come since the last batch
         self._measured = 0.0, 0.0       # tokens, and their seconds, of full batches; an older one counts less
-        self._callers = self._before = 0        # works that were open at the last batch
-        self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
-        self._patience = 1.0
+        self._before = 0        # works that were open when the last batch began
+        self._callers = 0       # callers at its end: those who wait, and those whose works have ended
+        self._seconds = self._ended = 0.0       # how long the last batch took, and when it ended
+        self._patience = 1.0    # the part of the last batch's time for which a caller sleeps before the next one
         self._rests = False     # whether a caller sleeps before the next batch
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
@@ -182,7 +183,7 @@ class ModelQueue(WorkQueue):
         Otherwise a few callers fall into two groups that take turns, with batches of half the size. The last one that
         comes again computes for all. A call after a rest also notes whether the rest was of use (`_patience`).
         """
-        seconds = self._ended + min(self._patience * self._seconds, LONGEST) - time.perf_counter()
+        seconds = self._ended + min(self._patience * self._seconds, MOST_REST) - time.perf_counter()
         if seconds <= 0 and not self._rests:
             return 0.0
         came = self._all_came()
@@ -191,13 +192,13 @@ class ModelQueue(WorkQueue):
             return seconds
         if self._rests:     # the rest is over
             self._rests = False
-            self._patience = min(1.0, 2 * self._patience) if came else max(LEAST, self._patience / 4)
+            self._patience = min(1.0, 2 * self._patience) if came else max(LEAST_PATIENCE, self._patience / 4)
         return 0.0
 
     def _all_came(self) -> bool:
         """Return whether as many works wait as before the last batch, or enough for a batch without them."""
         return (len(self._open) + len(self._arrived) >= self._callers
-                or self.order.tokens + sum(entry.left for entry in [*self._arrived]) >= ENOUGH)
+                or self.order.tokens + sum(entry.left for entry in [*self._arrived]) >= ENOUGH_TOKENS)
 
     def _compute_next(self) -> bool:
         """Compute one batch; return False if none waits."""
@@ -221,7 +222,7 @@ class ModelQueue(WorkQueue):
             return min([self.max_tokens, *self._limits()])
         if len(self._open) == 1:
             return self.max_tokens
-        return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self.rate * SECONDS)))
+        return max(min(FEWEST_TOKENS, self.max_tokens), min(self.max_tokens, int(self.rate * BATCH_SECONDS)))
 
     def _enter(self, entry: RowsEntry) -> None:
         """Let a work wait for its batches; it enters the order with the next batch."""
@@ -250,7 +251,7 @@ class ModelQueue(WorkQueue):
         fault = None
         tokens = batch.tokens
         try:
-            tokens = self._run(works, tokens)
+            tokens = self._run_batch(works, tokens)
         except BaseException as error:
             if self._must_leave(error):     # that of a signal handler: the works go back into the order
                 raise
@@ -264,26 +265,25 @@ class ModelQueue(WorkQueue):
     def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
                     ) -> None:
         """Note how many callers there are, how long the batch took, and what it was, for those that follow."""
-        # Those who wait, and those whose works have ended.
         self._callers = len(self._arrived) + max(len(self._open), self._before)
         self._seconds, self._ended = seconds, time.perf_counter()
         self.counts.add(works, pieces, tokens, seconds)
-        if self.counts.batches % AGAIN == 0:
+        if self.counts.batches % PATIENT_AFTER == 0:
             self._patience = max(0.5, self._patience)
         # A batch that is not half full, or failed, says little about the rate.
-        full = self._room() if self.has_thread else min(FEWEST, self.max_tokens)
+        full = self._room() if self.has_thread else min(FEWEST_TOKENS, self.max_tokens)
         if not failed and (2 * tokens >= full or not self.rate):
-            before, kept = self._measured, 1 - 1 / KEPT
+            before, kept = self._measured, 1 - 1 / RATE_BATCHES
             self._measured = kept * before[0] + tokens, kept * before[1] + max(seconds, 1e-6)
 
-    def _run(self, entries: Sequence[RowsEntry], tokens: int) -> int:
+    def _run_batch(self, entries: Sequence[RowsEntry], tokens: int) -> int:
         """Compute the pieces that were taken of some works of one job, hand out the rows, and end the works that are
         done. Return the tokens of the batch. tokens: the sum of the costs."""
         begun = time.perf_counter()
         pieces = [(entry.work, entry.work.order[entry.given : entry.taken]) for entry in entries]
         shared = len(entries) > 1
         tokens, packed = entries[0].work.packed(pieces, tokens)
-        self._tell_served()     # who go on as soon as the job releases Python's lock
+        self._tell_served()     # their threads go on as soon as the job releases Python's lock
         # The stop of one work must not end the batch of others.
         rows = entries[0].work.job(packed, NEVER if shared else entries[0].stop)
         first, ended = 0, time.perf_counter()
@@ -307,7 +307,7 @@ class ModelQueue(WorkQueue):
     def _run_left(self, entry: RowsEntry) -> None:
         """Compute what a batch has taken of a work and has not given."""
         if entry.taken > entry.given:
-            self._run([entry], 0)
+            self._run_batch([entry], 0)
 
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""

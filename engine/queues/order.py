@@ -95,7 +95,7 @@ class _Owner:
     """The tokens of the first pieces of all works of which nothing was taken: they come before a new work."""
     works: int = 0
     heaps: dict[Hashable, list[tuple[float, int, _Entry[Any]]]] = field(default_factory=dict)
-    """By job, (time, number of arrival, entry) of its works: the least is next, and equal times go by arrival."""
+    """Its works by job, each as (time, number of arrival, entry): the least is next, and equal times go by arrival."""
 
 
 @dataclass(eq=False)

@@ -103,7 +103,8 @@ class RowsEntry(Entry):
     def rewind(self) -> None:
         """Let the pieces wait again that a batch has taken, and that were never computed."""
         given, costs, order = self.given, self.work.costs, self.work.order
-        self.taken, self.left, self.pieces_left = given, sum(costs[i] for i in order[given:]), len(order) - given
+        self.taken, self.pieces_left = given, len(order) - given
+        self.left = sum(costs[i] for i in order[given:])
         self.first = costs[order[0]] if order and not given else 0
 
 

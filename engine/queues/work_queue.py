@@ -44,7 +44,7 @@ from .ticket import AnyTicket
 
 LOG = logging.getLogger("engine")
 
-LOOK = 0.15
+LOOK_SECONDS = 0.15
 """Seconds after which a thread that waits looks again without a word: whether anybody steps, and at its stop."""
 
 
@@ -289,7 +289,7 @@ class WorkQueue(ABC):
         return goes_on
 
     def _collect(self) -> None:
-        """Collect what has arrived, and end what was given up."""
+        """Let works enter that have arrived; end those that were cancelled, that are late, or that `close` refuses."""
         if self._process != os.getpid():
             self._mend()
         # Each stays in its deque until all is done for it, so that no interrupt can lose it.
@@ -305,15 +305,19 @@ class WorkQueue(ABC):
             if entry is not None and entry.process == self._process:
                 self._finish(entry, Cancelled())
             self._left.popleft()
+        self._end_late()
+        if self._refusal is not None:
+            for entry in [*self._open.values()]:
+                self._finish(entry, self._refusal)
+
+    def _end_late(self) -> None:
+        """End the works whose deadlines have passed."""
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
                 self._finish(late, TimedOut(late.stop.message))
         if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
             self._deadlines = [one for one in self._deadlines if one[1] in self._open]
             heapify(self._deadlines)
-        if self._refusal is not None:
-            for entry in [*self._open.values()]:
-                self._finish(entry, self._refusal)
 
     def _let_in(self, entry: Entry) -> None:
         """Let a work enter, and note its deadline."""
@@ -358,7 +362,7 @@ class WorkQueue(ABC):
                 self._finish(entry, fault)
             return
         if len(entries) == 1 and entries[0] in self._stepping and not (entries[0].bells or entries[0].end_bells):
-            self._finish(entries[0], fault)     # whosesoever the error is, this thread alone gets it
+            self._finish(entries[0], fault)     # this thread alone gets the error, wherever it came from
             return
         first, failed = fault, False
         for entry in entries:
@@ -490,7 +494,7 @@ class WorkQueue(ABC):
                 self._sleeps = True
                 if not self._arrived and not self._left and not self._closing and not leaves.cancelled:
                     with suppress(Empty):
-                        self._bell.get(timeout=LOOK)
+                        self._bell.get(timeout=LOOK_SECONDS)
                 self._sleeps = False
                 while not self._bell.empty():
                     self._bell.get()
@@ -508,7 +512,7 @@ def _seconds(entries: Sequence[Entry], until: Stop) -> float:
     for entry in entries:
         if (deadline := entry.stop.deadline) and (not first or deadline < first):
             first = deadline
-    return max(0.0, min(LOOK, first - time.monotonic())) if first else LOOK
+    return max(0.0, min(LOOK_SECONDS, first - time.monotonic())) if first else LOOK_SECONDS
 
 
 def _check_stops(entries: Sequence[Entry], until: Stop) -> None:

@@ -39,10 +39,10 @@ class Cuts:
         """
         cut = [sentence for sentence, mark in zip(sentences, marks, strict=True) if mark] if any(marks) else []
         if cut and self.truncation is False:
-            tokens = length_of(cut[0])
+            tokens, number = length_of(cut[0]), self.texts + list(marks).index(True)      # of the first one that is cut
             raise TextTooLong(f"truncation=False, and a text of {tokens} tokens, {shown(cut[0], 60)}, is longer than "
                               f"the {limit:,} that the model reads; shorten it, or leave truncation out", tokens, limit,
-                              self.texts + list(marks).index(True))
+                              number)
         self.texts += len(sentences)
         if self.marks is not None:
             self.marks += marks

@@ -172,7 +172,7 @@ class _Each(_Tokens):
         """before: the tokens "", if any, that `decode` needs before a token so as not to take it for the first one."""
         super().__init__()
         self._decode, self._later = decode, before
-        self._before: list[str] = []        # of the first token none, and of all after it `_later`
+        self._before: list[str] = []        # what `decode` gets before the next token: `_later` after the first one
 
     def token(self, token: str) -> Iterator[TextPart]:
         yield self._decode([*self._before, token]), True

@@ -25,11 +25,11 @@ class _Automaton:
 
     def __init__(self, stops: tuple[str, ...]):
         self.next: list[dict[str, int]] = [{}]
-        """By state, the states that follow it by characters with which a stop text goes on."""
+        """The states that follow each state, by the characters with which a stop text goes on."""
         self.found, self.held = [0], [0]
         """found, by state: the length of the longest stop text that ends here; 0 for none. held, by state: how many
         characters at the end of the text are the beginning of a stop text that may follow."""
-        self._other = [0]       # by state, that of the next shorter end of the text, for all other characters
+        self._other = [0]       # the state to go on from with any other character: that of the next shorter end
         for stop in stops:
             state = 0
             for character in stop:
@@ -43,7 +43,8 @@ class _Automaton:
         self._connect()
 
     def _connect(self) -> None:
-        """Fill what a state has of shorter ends of the text, the shortest states first."""
+        """Give each state that of the next shorter end of the text, and what is found or held there; short ones first.
+        """
         depths, waiting = [0] * len(self.next), deque([0])
         while waiting:
             state = waiting.popleft()
@@ -110,7 +111,7 @@ class StopText:
         """
         self._ids += 1
         waiting = self._text.waiting() if self._text.waits else ""
-        ignored = self._ignored - self._certain     # of the characters from here on
+        ignored = self._ignored - self._certain     # how many of the new characters come before a stop text may end
         if self._ids < self._least:
             ignored = len(new) + len(waiting)
             self._ignored = self._certain + ignored

@@ -51,7 +51,7 @@ def load_tokenizer(text: TextConfig) -> Any:
         steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
         tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
     if not text.special_tokens:
-        tokenizer.post_processor = None     # which also moves offsets, and these nobody reads of a model without heads
+        tokenizer.post_processor = None     # it also moves offsets, but nobody reads these of a model without heads
     return tokenizer
 
 

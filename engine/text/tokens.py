@@ -91,7 +91,7 @@ class SecondTexts(NamedTuple):
 
     texts: Sequence[str]
     encodings: Sequence[Any]
-    """Of `tokenizers`, without special tokens."""
+    """The encoding of each text by `tokenizers`, without special tokens."""
 
     @property
     def longest(self) -> int:

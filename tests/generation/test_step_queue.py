@@ -388,7 +388,7 @@ def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, times, 
     stepper = TableStepper(bias=BIAS)
     queue, calls = queue_of(stepper), []
     owner = StepQueue if place == "split" else TableStepper
-    own = {"split": StepQueue._take, "step": TableStepper.step}[place]
+    own = {"split": StepQueue._hand_out, "step": TableStepper.step}[place]
 
     def once(*given):
         calls.append(1)
@@ -396,7 +396,7 @@ def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, times, 
             getattr(outside, how)(error)
         return own(*given)
 
-    monkeypatch.setattr(owner, {"split": "_take", "step": "step"}[place], once)
+    monkeypatch.setattr(owner, {"split": "_hand_out", "step": "step"}[place], once)
     requests = [request_of(i, GenerationConfig(max_new_tokens=20)) for i in range(4)]
     handles = [submit(queue, request, owner=str(i)) for i, request in enumerate(requests)]
     with outside.raising(error):

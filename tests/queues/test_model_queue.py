@@ -205,8 +205,8 @@ def test_a_large_call_lets_others_join_its_next_batch():
 
 def test_batches_are_short_while_several_wait(held, monkeypatch):
     stepper, queue = held
-    monkeypatch.setattr(model_queue, "SECONDS", 0.0)
-    monkeypatch.setattr(model_queue, "FEWEST", 300)
+    monkeypatch.setattr(model_queue, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(model_queue, "FEWEST_TOKENS", 300)
     threads = waiting(queue, *(stepper.work(i, [100] * 12) for i in (2, 3)))
     stepper.goes_on = True
     results(threads)
@@ -225,7 +225,7 @@ def callers_of(monkeypatch, patience, **constants):
 
 
 def test_a_caller_waits_a_moment_for_another_that_comes_again(monkeypatch):
-    stepper, queue = callers_of(monkeypatch, 0.5 * WAIT, LONGEST=WAIT)
+    stepper, queue = callers_of(monkeypatch, 0.5 * WAIT, MOST_REST=WAIT)
     first = in_thread(lambda: [*queue.rows(stepper.work(2))])
     wait_for(lambda: queue._arrived)
     time.sleep(0.01)
@@ -236,7 +236,7 @@ def test_a_caller_waits_a_moment_for_another_that_comes_again(monkeypatch):
     assert queue._patience == 1.0
 
 
-@pytest.mark.parametrize(("costs", "constants", "patience"), [([5], {"LONGEST": 0.01}, 0.125), ([300], {}, 0.5)])
+@pytest.mark.parametrize(("costs", "constants", "patience"), [([5], {"MOST_REST": 0.01}, 0.125), ([300], {}, 0.5)])
 def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatch):
     """The other caller does not come; nobody waits for it beside a work that is a good batch by itself."""
     stepper, queue = callers_of(monkeypatch, 0.5, **constants)
@@ -249,8 +249,8 @@ def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatc
 
 def test_a_caller_waits_no_longer_while_those_who_were_served_wake_up(monkeypatch):
     """Their bells are there still, and none of them computes for it."""
-    monkeypatch.setattr(work_queue, "LOOK", 2 * WAIT)
-    stepper, queue = callers_of(monkeypatch, 0.5, LONGEST=0.01)
+    monkeypatch.setattr(work_queue, "LOOK_SECONDS", 2 * WAIT)
+    stepper, queue = callers_of(monkeypatch, 0.5, MOST_REST=0.01)
     served = queue.submit(stepper.work(1)).entry
     queue._arrived.clear()
     served.end = True
@@ -260,7 +260,7 @@ def test_a_caller_waits_no_longer_while_those_who_were_served_wake_up(monkeypatc
 
 
 def test_the_next_batch_is_packed_before_those_who_were_served_wake_up(monkeypatch):
-    monkeypatch.setattr(model_queue, "LONGEST", 0.0)
+    monkeypatch.setattr(model_queue, "MOST_REST", 0.0)
     queue, seen, goes_on = ModelQueue(10), [], threading.Event()
 
     def pack(pieces):

@@ -1,6 +1,8 @@
 """Chats and completions over real sockets: each body is that of the library, streamed or not."""
 
+import socket
 import threading
+from collections import Counter
 from concurrent.futures import CancelledError
 
 import numpy as np
@@ -21,6 +23,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("jinja2")
 
 from engine.server import app
+from engine.server.protocol import Protocol
 from engine.server.requests import Answer
 from engine.server.text_service import TextService
 
@@ -394,10 +397,48 @@ def test_a_stream_that_waits_is_kept_open_by_comments_and_ends_at_its_deadline(m
         assert client.post(CHAT, asked, x_request_timeout=0.02).status == 504
         late, done = events(client.post(CHAT, asked, x_request_timeout=0.2).data)       # behind some comments
         assert ("error" in late[-1], done) == (True, False)
+        gate.let()
+        while b"data:" not in found:
+            found += connection.recv(2**16)
+        while found.count(b": the server is at work\n\n", found.index(b"data:")) < 2:       # between events, too
+            found += connection.recv(2**16)
         gate.let(100)
         while b"[DONE]" not in found:
             found += connection.recv(2**16)
         connection.close()
+
+
+def test_a_client_that_reads_slowly_gets_the_whole_stream(client, monkeypatch):
+    """What its connection has no room for is sent as it reads, with the bytes that a quick client gets."""
+    body = {"messages": HELLO, "max_tokens": 200, "ignore_eos": True, "seed": 1, "stream": True, "logprobs": True,
+            "top_logprobs": 20}
+    quick, done = events(client.post(CHAT, body).data)
+    assert done
+    made, write = Protocol.connection_made, Protocol.write_chunk
+    wrote = Counter()
+
+    def connection_made(protocol, transport):
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        transport.set_write_buffer_limits(0)
+        made(protocol, transport)
+
+    def write_chunk(protocol, data):
+        found = write(protocol, data)
+        wrote[found] += 1
+        return found
+
+    monkeypatch.setattr(Protocol, "connection_made", connection_made)
+    monkeypatch.setattr(Protocol, "write_chunk", write_chunk)
+    connection = leave(client.port, body)
+    wait_for(lambda: wrote[False])      # and it waits for room since
+    found = b""
+    while not found.endswith(b"0\r\n\r\n"):
+        found += connection.recv(2**12)
+    connection.close()
+    parts = found.partition(b"\r\n\r\n")[2].split(b"\r\n")
+    slow, done = events(b"".join(parts[1::2]))
+    assert done
+    assert [without_time(one) for one in slow] == [without_time(one) for one in quick]
 
 
 def test_a_request_that_would_wait_too_long_is_refused(monkeypatch):

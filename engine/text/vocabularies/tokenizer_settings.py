@@ -66,7 +66,7 @@ class TokenizerSettings:
         special = {self.token(name)["content"] for name in NAMED if self.values.get(name) is not None}
         for content, number in folder.read_object_or_empty(added_tokens).items():
             self.added[content] = self._token(content, {"content": content, "special": content in special})
-            self._state(content, number)
+            self._note_id(content, number)
 
     def boolean(self, name: str, default: bool) -> bool:
         """Return a flag, or its default if the file lacks it or has null."""
@@ -92,7 +92,10 @@ class TokenizerSettings:
         return name in self.values and self.values[name] is None
 
     def tokens(self, defaults: Mapping[str, Token]) -> list[Token]:
-        """Return all tokens that are added to the vocabulary, in their order."""
+        """Return all tokens that are added to the vocabulary: first those with stated ids, in the order of these.
+
+        defaults: the special tokens by their roles, for the roles that the files do not name.
+        """
         named = [self.token(name) for name in NAMED if self.values.get(name) is not None]
         usual = {name: defaults[name] for name in defaults if name not in self.values}
         extra = self.values.get("additional_special_tokens") or self.values.get("extra_special_tokens") or []
@@ -110,12 +113,12 @@ class TokenizerSettings:
         added = {}
         for number, value in values.items():
             token = self._token("added_tokens_decoder", value, special=False)
-            short = number.isdecimal() and len(number) < 10     # `_state` refuses the text of anything else
-            self._state(token["content"], int(number) if short else number)
+            short = number.isdecimal() and len(number) < 10     # `_note_id` refuses the text of anything else
+            self._note_id(token["content"], int(number) if short else number)
             added[token["content"]] = token
         return added
 
-    def _state(self, content: str, number: Any) -> None:
+    def _note_id(self, content: str, number: Any) -> None:
         """Note the id that a file states for an added token."""
         if type(number) is not int or not 0 <= number < 2**31:
             raise WeightsError(f"{self.source}: the added token {shown(content)} has the id {shown(number)}; an id is "

@@ -124,18 +124,23 @@ cdef Py_ssize_t merge_best(const Job* job, const RowChoice* choices, Py_ssize_t 
 
 cdef Py_ssize_t merge_collected(const Job* job, Py_ssize_t row, int threads, const WordList* to,
                                 float* above) noexcept nogil:
-    # Merge the words that all threads have collected of a row; return -1 if these were too many for one of them. above:
-    # set to the highest bar of the threads: all words above it are there, and some others.
+    # Merge the words of a row that are above the highest bar of all threads, which `above` is set to. Return how many
+    # there are, or -1 if a thread had no room for them.
     cdef const RowChoice* c
-    cdef Py_ssize_t n = 0
+    cdef Py_ssize_t n = 0, rows = job.picked - job.written
+    cdef float* own
     cdef int rank
     above[0] = -INFINITY
     for rank in range(threads):
-        c = &job.choice.rows[rank * (job.picked - job.written) + row]
+        c = &job.choice.rows[rank * rows + row]
         if c.collected < 0:
             return -1
         above[0] = max(above[0], c.collected_bar)
-        n = append_words(to, n, c.collected_ids, c.collected_values, c.collected_own, c.collected)
+    for rank in range(threads):
+        c = &job.choice.rows[rank * rows + row]
+        own = to.own + n if to.own != to.values else to.values + n
+        n += job.machine.kernels.keep_above(c.collected_values, c.collected_own, c.collected_ids, c.collected, above[0],
+                                            to.values + n, own, to.ids + n)
     return n
 
 
