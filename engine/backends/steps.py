@@ -38,7 +38,8 @@ class Row:
     scored: int = 1
     """After how many of the last tokens something is wanted, from 0 to n; 0 only keeps their keys and values."""
     wants: tuple[Want, ...] = ALL
-    """One want for each of these tokens, or one for all of them; all logits of each of them, or of none."""
+    """One want for each of these tokens, or one that holds for all. Either all of them are for all logits, or none is:
+    `step_checks` refuses a mixture, so that the first one tells."""
 
     @property
     def wants_logits(self) -> bool:

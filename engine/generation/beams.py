@@ -127,7 +127,7 @@ class BeamGroup(PathGroup):
         totals = scores.chosen.log_sum_exp.astype(np.float64)[:, None]
         if self.needs_logits:
             own_logits = self.logits(scores)
-            changed = self.changed(paths, own_logits - log_sum_exp(own_logits, self.exp)[:, None])
+            changed = self.apply_rules(paths, own_logits - log_sum_exp(own_logits, self.exp)[:, None])
             # As in transformers, these requests are renormalized in every step, even if no rule changed their scores:
             # another log-sum-exp of log probabilities can change their last bits.
             rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]

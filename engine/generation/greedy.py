@@ -148,7 +148,7 @@ class SingleGroup(PathGroup):
         """Return the words that follow hypotheses, chosen from all their logits [R, V]; `own` has the unchanged ones.
         """
         wants = [replace(path.choice, changes=None) for path in paths]      # `self.changed` applies the changes
-        found = choose(self.changed(paths, logits), wants)
+        found = choose(self.apply_rules(paths, logits), wants)
         words = found.drawn if self.draws else found.best
         own = np.repeat(logits, [len(want.numbers) or 1 for want in wants], axis=0)
         return replace(words, own=own[np.arange(len(own)), words.ids])

@@ -454,15 +454,19 @@ class PathGroup(Group):
         return [tuple(map(TokenLogprob, *line))
                 for line in zip(words.ids.reshape(-1, self.likely).tolist(), log_p.tolist(), strict=True)]
 
-    def changed(self, paths: List[Path], scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores [R, V] of all tokens, changed by the rules of each path; `scores` itself without rules."""
+    def apply_rules(self, paths: List[Path], scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores [R, V] of all tokens, changed by the rules of each path; `scores` itself without rules.
+
+        The changes of this step are in `path.choice`, where `prepare` has put them.
+        """
         if not self._ruled:
             return scores
         scores = scores.copy()
         for path, line in zip(paths, scores, strict=True):
             if path.follower is not None:
                 line[:] = changed(line, path.choice.changes)
-                timestamps = cast(Generation, path.work).rules.timestamps
-                if timestamps is not None:
-                    timestamps.apply(line, path.ids[len(cast(Generation, path.work).prompt) : path.length])
+                work = cast(Generation, path.work)
+                if work.rules.timestamps is not None:
+                    new_ids = path.ids[len(work.prompt) : path.length]
+                    work.rules.timestamps.apply(line, new_ids)
         return scores

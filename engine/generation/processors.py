@@ -75,8 +75,12 @@ class Rules:
         return bool(self.presence or self.frequency or self.biases)
 
     def allowed(self, length: int, prompt: int) -> IdSet | None:
-        """Return the ids that may follow any `length` ids, the first `prompt` of which are the prompt; None for all."""
-        # The first token is forced only after a prompt of one token, the start token.
+        """Return the ids that the rules about lengths allow as the next token; None for all.
+
+        length: the ids so far. prompt: how many of them are the prompt. Rules about runs of ids are the `Follower`'s.
+        """
+        # `begin_suppress_tokens` holds for the first token that is chosen. A token is forced only after a prompt of one
+        # token, the start token, and then the first chosen one stands behind it.
         begins = length == prompt + (prompt == 1 and self._forces_first)
         is_early = length < self._least_length or length - prompt < self._least_new      # for an end token
         key = is_early, begins

@@ -89,7 +89,10 @@ class Scoring(StepWork):
 
 @dataclass(eq=False, slots=True)
 class _Continuation(Sequence):
-    """A prompt and a continuation, of which only the logits of the ids that follow are wanted."""
+    """A prompt and a continuation. After each scored id, the logit of the next id alone is wanted.
+
+    Each place wants another id, so `row` makes the wants anew for each part that is read.
+    """
 
     def row(self, n: int) -> Row:
         """Return the row of a step that reads the next n ids."""

@@ -85,7 +85,9 @@ class _Part:
 class StepQueue(WorkQueue):
     """The works of one model that generates. Any thread may call its public methods.
 
-    The private ones run in the thread that has the turn of the queue.
+    The private ones run in the thread that has the turn of the queue; the base class calls `_enter`, `_forget`,
+    `_reset`, `_adopt` and `_compute_next`. A step admits works, plans which ids are read, runs each company of groups
+    that may share a native call, and hands their tokens out. After an error, `_blame` finds the work that caused it.
     """
 
     def __init__(self, stepper: SourceStepper, budget: Budget | None = None, cache_tokens: int | None = None,
@@ -415,7 +417,7 @@ class StepQueue(WorkQueue):
             step_stop = _WhileAlone(stop, self._arrived) if read and not self.schedule.pace else stop
             try:
                 self._run_step(parts, stop, step_stop)
-            except _OthersCame:     # the model has computed nothing, and all is as before this step
+            except _OthersCame:     # this company has computed nothing; those before it have
                 self._given_up = read
                 return
             except BaseException as error:

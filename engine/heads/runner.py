@@ -189,10 +189,11 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
            asked: Sequence[np.ndarray | None], passed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of token vectors [N, D] that a head reads, [M, D], and where those of each sequence end, [B+1].
 
-    The rows "first_two" and "first_mean" are [M, 2 D]. A sequence without tokens has no rows.
+    A sequence without tokens has no rows. The rows "first_two" and "first_mean" are [B, 2 D]; they are those of images,
+    which have at least two tokens.
 
     rows: one of `engine.model.head.ROWS`. passed: for "first_mean", `HeadConfig.passed_rows`. asked: the positions of
-    each sequence, for "asked", and for "last" where another token than the last one is read; otherwise None for each.
+    every sequence, for "asked", and for "last" if any sequence reads another token than its last; otherwise all None.
     """
     starts, ends = cu_seqlens[:-1].astype(np.int64), cu_seqlens[1:].astype(np.int64)
     if rows == "all":

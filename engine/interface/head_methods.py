@@ -174,17 +174,18 @@ class HeadMethods(EngineBase):
         max_seq_len: the most tokens of the question and a part of the text together; a longer text is read in windows.
         doc_stride: the tokens by which the windows of a text overlap; None for 128, or for half of the window if that
             is less.
-        coverage: for a model that is calibrated on questions, such as 0.9: give an answer only where it is the one
-            answer of a set that holds the right one so often, and abstain where the set is empty or has several. So
-            wrong answers are given to a share of at most 1 - coverage of all questions. Leave out top_k,
-            max_answer_len, handle_impossible_answer, align_to_words, max_seq_len and doc_stride then.
+        coverage: such as 0.9, for a model that is calibrated on questions. For each text there is a set of answers,
+            which holds the right one for this share of all questions. If it has one answer, that is given; otherwise
+            the model abstains. So at most a share of 1 - coverage of all questions is answered wrongly. Leave out
+            top_k, max_answer_len, handle_impossible_answer, align_to_words, max_seq_len and doc_stride then.
         batch_size, show_progress_bar, timeout: as in `encode`.
 
         Returns for each text a dictionary with "score", "start" and "end", which count characters of the text, and
         "answer"; for another top_k than 1 a list of them, the best first. The scores of equal answers are added up. A
         text without an answer gives "" with score 0. With a coverage, "answer", "start" and "end" are None where the
-        model abstains, and there are "abstains", "answers", the set, and "margin" and "entropy". Raises `InputError`,
-        and `UnsupportedError` for a model without answers, or a coverage without calibration.
+        model abstains, and there are "abstains", the set as "answers", the "margin" between the two best scores, and
+        the "entropy" of all of them, scaled to a sum of 1. Raises `InputError`, and `UnsupportedError` for a model
+        without answers, or a coverage without calibration.
         """
         options = AnswerOptions(top_k=top_k, max_answer_len=max_answer_len,
                                 handle_impossible_answer=handle_impossible_answer, align_to_words=align_to_words,

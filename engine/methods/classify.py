@@ -33,6 +33,7 @@ class ClassifyOptions(Options):
     candidate_labels: Sequence[str] | str | None = option(None, check_labels)
     hypothesis_template: str | None = option(None, check_template)
     multi_label: bool = option(False, flag)
+    # `_prepare` checks the next four: what they may be depends on the calibration of the model.
     coverage: float | None = None
     conformal_score: str = Sets.score
     by_class: bool = Sets.by_class

@@ -79,12 +79,12 @@ class QueryLogits(Logits):
         return slices(add_prompt(query, self._documents), most, most_characters)
 
     def least(self, stop: Stop = NEVER) -> int:
-        """Return how many tokens each pair has at least: about those of the query."""
+        """Return a number of tokens that each pair has at least: those of the query alone, less one."""
         if not self._documents:
             return 1
-        with reporting(Cuts(truncation=True)):
+        with reporting(Cuts(truncation=True)):      # the pairs report the cut of the query when they are made
             [ids] = self._tokenizer([self._query], stop).input_ids
-        return max(1, min(len(ids), self._tokenizer.limit) - 1)     # a pair may have fewer special tokens
+        return max(1, min(len(ids), self._tokenizer.limit) - 1)     # a query alone may have one special token more
 
 
 def _prepare_ranks(model: EncodingModel, given: tuple[str, list[str]], options: RankOptions) -> Workload:

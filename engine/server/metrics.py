@@ -30,9 +30,13 @@ class Metrics:
         """infos: the labels of `engine_model_info` of each model."""
         self._services, self._infos = services, infos
         self._requests: Counter[tuple[str, str]] = Counter()
+        """By the name of the metric, and the value of its label: a method, or the reason of a refusal."""
         self._tasks: Counter[str] = Counter()
+        """By the name of the metric, such as te_embed_count."""
         self._times = {kind: [Histogram(SECONDS) for _ in _PARTS] for kind in KINDS}
+        """Of each kind, a histogram for each of `_PARTS`, in their order."""
         self._lengths = Histogram([2.0**i for i in range(18)])
+        """Of the tokens of an input."""
         self._registry = CollectorRegistry()
         self._registry.register(self)
 

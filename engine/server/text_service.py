@@ -187,7 +187,7 @@ class TextService(RequestService):
 
         def ended(ticket: DecoderTicket) -> None:
             if stream is not None:
-                if stream.over:
+                if stream.all_computed:
                     self._streams.discard(stream)
                 stream.news.ring()
             if ticket.error is not None:

@@ -130,7 +130,9 @@ class TokenStream:
 
     def __init__(self, model: PreparedModel, works: Sequence[Generation], tickets: Sequence[DecoderTicket],
                  reasoning: Callable[[Generation], Reasoning | None]):
-        """works: those of the tickets. reasoning: returns what divides an answer of one; None for a text as it is."""
+        """works: those of the tickets. reasoning: returns, for a work, what divides an answer into reasoning and
+        content, or None if its answers are not divided.
+        """
         self._tickets = tickets
         self._choices: list[_Choice] = []
         self._firsts: list[int] = []        # the number of the first answer of each work
@@ -162,8 +164,8 @@ class TokenStream:
         return False
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more will come."""
+    def all_computed(self) -> bool:
+        """Whether every work is done; pieces may still wait for `take`, until `ended`."""
         return all(ticket.done for ticket in self._tickets)
 
     def take(self) -> list[tuple[int, Written]]:
