@@ -95,9 +95,9 @@ class Execution:
                 normed = self.ops.rms_norm(rows, self.weights[weight], operation.eps)
                 buffers[name] = normed.reshape(buffers[name].shape)
             if operation.rotary is not None:
-                buffers[name] = self._rotated(buffers[name], operation.rotary)
+                buffers[name] = self._rotate(buffers[name], operation.rotary)
 
-    def _rotated(self, heads: np.ndarray, rotary: Rotary) -> np.ndarray:
+    def _rotate(self, heads: np.ndarray, rotary: Rotary) -> np.ndarray:
         """Return heads [B,T,H,d] rotated by the positions of their tokens."""
         assert self.positions is not None
         cos, sin = rotary_angles(self.positions, rotary.theta, rotary.width, heads.dtype, rotary.scale,

@@ -45,9 +45,9 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
         for start in range(0, len(b), most):
             maxima = ops.column_maxima(b[start : start + most], columns)        # [documents, vectors of the queries]
             for i, (begin, end) in zip(group, pairwise(ends.tolist()), strict=True):
-                scores[i, start : start + most] = _sums(maxima[:, begin:end])
-    scores[:, _empty(b)] = EMPTY_DOCUMENT
-    return scores / _counts(a)[:, None] if mean else scores
+                scores[i, start : start + most] = _sum_in_order(maxima[:, begin:end])
+    scores[:, _warn_of_empty(b)] = EMPTY_DOCUMENT
+    return scores / _numbers_of_vectors(a)[:, None] if mean else scores
 
 
 def pairwise_maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.ndarray:
@@ -59,10 +59,10 @@ def pairwise_maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = Fals
     check_widths(a, b)
     if len(a) != len(b):
         raise InputError(f"the scores of pairs need as many queries as documents, not {len(a)} and {len(b)}")
-    scores = np.array([_sums(ops.column_maxima([document], ops.columns(query, bias=None)))[0]
+    scores = np.array([_sum_in_order(ops.column_maxima([document], ops.columns(query, bias=None)))[0]
                        for query, document in zip(a, b, strict=True)], np.float32)
-    scores[_empty(b)] = EMPTY_DOCUMENT
-    return scores / _counts(a) if mean else scores
+    scores[_warn_of_empty(b)] = EMPTY_DOCUMENT
+    return scores / _numbers_of_vectors(a) if mean else scores
 
 
 def vectors_of(name: str, given: Any) -> list[np.ndarray]:
@@ -106,7 +106,7 @@ def check_widths(queries: Sequence[np.ndarray], documents: Sequence[np.ndarray])
                          "compare vectors of one model")
 
 
-def _sums(maxima: np.ndarray) -> np.ndarray:
+def _sum_in_order(maxima: np.ndarray) -> np.ndarray:
     """Return the sum of each row, added up in order, so that it does not depend on the number of rows: [B]."""
     if not maxima.shape[1]:
         return np.zeros(len(maxima), np.float32)
@@ -114,8 +114,8 @@ def _sums(maxima: np.ndarray) -> np.ndarray:
         return np.cumsum(maxima, axis=1, dtype=np.float32)[:, -1]
 
 
-def _empty(documents: Sequence[np.ndarray]) -> np.ndarray:
-    """Return which documents have no vectors, bool [m]; warn of them."""
+def _warn_of_empty(documents: Sequence[np.ndarray]) -> np.ndarray:
+    """Warn of documents without vectors, and return which ones they are: bool [m]."""
     empty = np.array([not len(document) for document in documents], bool)
     if empty.any():
         warn_caller(f"{empty.sum()} documents have no vectors, such as number {int(empty.argmax())}; their score is "
@@ -123,6 +123,6 @@ def _empty(documents: Sequence[np.ndarray]) -> np.ndarray:
     return empty
 
 
-def _counts(queries: Sequence[np.ndarray]) -> np.ndarray:
+def _numbers_of_vectors(queries: Sequence[np.ndarray]) -> np.ndarray:
     """Return the number of vectors of each query, float32 [n], by which its scores are divided; 1 for none."""
     return np.array([max(1, len(query)) for query in queries], np.float32)

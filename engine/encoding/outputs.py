@@ -76,8 +76,8 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
     L, H = config.num_layers, config.num_heads
     if isinstance(hidden_states, (int, np.integer)) and not isinstance(hidden_states, bool):
         hidden_states = [hidden_states]
-    layers = [_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
-              for entry in _entries("output_hidden_states", hidden_states, list(range(L + 1)))]
+    layers = [_read_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
+              for entry in _read_entries("output_hidden_states", hidden_states, list(range(L + 1)))]
     return WantedOutputs({layer: _from_zero(layer, L + 1) for layer in layers},
                  weights=read_attention_heads("output_attentions", attentions, L, H),
                  entropy=read_attention_heads("output_entropies", entropies, L, H), depth=L)
@@ -91,16 +91,16 @@ def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[Attentio
     everything = [(layer, head) for layer in range(L) for head in range(H)]
     expected = f"pairs (layer, head) with layers from 0 to {L - 1} and heads from 0 to {H - 1}"
     heads: dict[AttentionHead, AttentionHead] = {}
-    for entry in _entries(name, value, everything):
+    for entry in _read_entries(name, value, everything):
         pair = tuple(entry) if isinstance(entry, (tuple, list, np.ndarray)) else ()
         if len(pair) != 2:
             raise InputError(f"{name} must be True or {expected}, such as [(0, 0)]; {shown(entry)} is no pair")
-        given = _number(pair[0], L, name, expected), _number(pair[1], H, name, expected)
+        given = _read_number(pair[0], L, name, expected), _read_number(pair[1], H, name, expected)
         heads[given] = _from_zero(given[0], L), _from_zero(given[1], H)
     return heads
 
 
-def _entries(name: str, value: Any, everything: list[Any]) -> list[Any]:
+def _read_entries(name: str, value: Any, everything: list[Any]) -> list[Any]:
     """Return the entries of an argument; True stands for everything, and None and False for nothing."""
     if value is None or value is False:
         return []
@@ -111,7 +111,7 @@ def _entries(name: str, value: Any, everything: list[Any]) -> list[Any]:
     return list(value)
 
 
-def _number(value: Any, count: int, name: str, expected: str) -> int:
+def _read_number(value: Any, count: int, name: str, expected: str) -> int:
     """Return a number of the caller as an int from -count to count - 1."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)

@@ -34,7 +34,7 @@ def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None,
     if attention_mask is not None:
         form = with_mask(form, attention_mask)
     types = None if token_type_ids is None else read_companion("token_type_ids", token_type_ids, form)
-    return _packed(config, form, ids, embeds, types, position_ids), form
+    return _checked_batch(config, form, ids, embeds, types, position_ids), form
 
 
 def pack_rows(config: ModelConfig, input_ids: Sequence[np.ndarray],
@@ -45,20 +45,20 @@ def pack_rows(config: ModelConfig, input_ids: Sequence[np.ndarray],
         refuse_long(config, None, True, form, input_ids)        # no mask, and ids rather than vectors
     types = None if token_type_ids is None else np.concatenate([_NO_IDS, *token_type_ids])
     ids = np.concatenate([_NO_IDS, *input_ids])
-    return _packed(config, form, ids, embeds=None, types=types, position_ids=None), form
+    return _checked_batch(config, form, ids, embeds=None, types=types, position_ids=None), form
 
 
 def pack_embeds(config: ModelConfig, embeds: Sequence[np.ndarray]) -> tuple[Batch, InputShape]:
     """Pack the vectors of sequences that replace rows of the word table, float32 [T_i, D] each, at least one."""
     form = InputShape(np.array([0, *accumulate(map(len, embeds))], np.int64), shape=None)
-    return _packed(config, form, ids=None, embeds=np.concatenate(embeds), types=None, position_ids=None), form
+    return _checked_batch(config, form, ids=None, embeds=np.concatenate(embeds), types=None, position_ids=None), form
 
 
 _NO_IDS = np.zeros(0, np.int32)
 
 
-def _packed(config: ModelConfig, form: InputShape, ids: np.ndarray | None, embeds: np.ndarray | None,
-            types: np.ndarray | None, position_ids: Any) -> Batch:
+def _checked_batch(config: ModelConfig, form: InputShape, ids: np.ndarray | None, embeds: np.ndarray | None,
+                   types: np.ndarray | None, position_ids: Any) -> Batch:
     """Check the numbers of all tokens, padding included, and return the real ones as a batch."""
     if types is None:
         types = np.zeros(form.starts[-1], np.int32)
@@ -69,7 +69,7 @@ def _packed(config: ModelConfig, form: InputShape, ids: np.ndarray | None, embed
     if form.real is not None and (config.attention_bias is not None
                                   or any(kind.window is not None for kind in config.attention_kinds)):
         _refuse_holes(form)
-    positions = _positions(config, form, ids, position_ids)
+    positions = _position_rows(config, form, ids, position_ids)
     if config.dense_tokens:
         _refuse_sparse(config.dense_tokens, form)
     return Batch(cu_seqlens=form.cu_seqlens, input_ids=None if ids is None else form.pack(ids),
@@ -77,7 +77,7 @@ def _packed(config: ModelConfig, form: InputShape, ids: np.ndarray | None, embed
                  position_ids=form.pack(positions), token_type_ids=form.pack(types))
 
 
-def _positions(config: ModelConfig, form: InputShape, ids: np.ndarray | None, position_ids: Any) -> np.ndarray:
+def _position_rows(config: ModelConfig, form: InputShape, ids: np.ndarray | None, position_ids: Any) -> np.ndarray:
     """Return each token's row in the position table, checked: the caller's, or counted as transformers counts it."""
     if position_ids is not None:
         positions = read_companion("position_ids", position_ids, form)

@@ -42,18 +42,18 @@ def packed_precision(width: Callable[[], int], a: Any, b: Any, precision: Any = 
         if precision not in PRECISIONS:
             raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, not {shown(precision)}")
         return precision if precision in PACKED else None
-    kinds = [_kind(vectors, width) for vectors in (a, b)]
+    kinds = [_precision_of(vectors, width) for vectors in (a, b)]
     if kinds[0] == kinds[1] or {*kinds} == {"float32", "int8"}:     # float32 queries rank documents in int8
         return kinds[0] if kinds[0] in PACKED else None
     raise InputError(f"vectors in {kinds[0]} and in {kinds[1]} cannot be compared; encode both with one precision")
 
 
-def _kind(vectors: Any, width_of: Callable[[], int]) -> str:
+def _precision_of(vectors: Any, width_of: Callable[[], int]) -> str:
     """Return in which of `PRECISIONS` vectors are; "float32" stands for every kind of numbers with another type."""
     try:
         array = np.asarray(vectors)
     except (TypeError, ValueError, RuntimeError):
-        return "float32"        # `_rows` explains what is wrong
+        return "float32"        # `_as_rows` explains what is wrong
     if array.dtype.kind not in "iu" or not array.size:
         return "float32"
     columns, width = array.shape[-1] if array.ndim else 1, width_of()
@@ -76,13 +76,13 @@ def packed_similarity(precision: str, a: Any, b: Any) -> np.ndarray:
     A bit stands for 1 or -1, so the cosine is 1 - 2 h / D, where h bits differ. precision: one of `PACKED`. Raises
     `InputError` for vectors that cannot be compared.
     """
-    a, b = _bytes(precision, a, b)
+    a, b = _as_bytes(precision, a, b)
     return np.array([_cosine_of_bits(row[None], b) for row in a], np.float32).reshape(len(a), len(b))
 
 
 def packed_pairwise(precision: str, a: Any, b: Any) -> np.ndarray:
     """Return the cosine of each packed vector of a and the vector of b in the same place: float32 [n]."""
-    a, b = _bytes(precision, a, b)
+    a, b = _as_bytes(precision, a, b)
     _check_lengths(a, b)
     return _cosine_of_bits(a, b)
 
@@ -93,10 +93,10 @@ def _cosine_of_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (1 - 2 * differing / max(1, 8 * b.shape[1])).astype(np.float32)
 
 
-def _bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+def _as_bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return a and b as "ubinary" has them, uint8 [n, D/8] each: those of "binary" plus 128; raises `InputError`."""
     low, arrays = (-128 if precision == "binary" else 0), []
-    for array in _rows(a, b):
+    for array in _as_rows(a, b):
         if not ((array == np.floor(array)) & (array >= low) & (array <= low + 255)).all():
             raise InputError(f"vectors in {precision} are whole numbers from {low} to {low + 255}, and these are "
                              f'not; encode(..., precision="{precision}") returns them')
@@ -110,7 +110,7 @@ def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
     name: one of `engine.model.text_config.SIMILARITIES`. ops: the operations of a backend, which give the same bits
     whatever the other vectors are; None for NumPy. Raises `InputError` for vectors that cannot be compared.
     """
-    a, b = _rows(a, b)
+    a, b = _as_rows(a, b)
     if name == "cosine":
         a, b, name = normalize(a), normalize(b), "dot"
     if name == "dot":
@@ -122,7 +122,7 @@ def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
 
 def pairwise_similarity(name: str, a: Any, b: Any) -> np.ndarray:
     """Return the similarity of each vector of a, [n,D] or [D], with the vector of b in the same place: float32 [n]."""
-    a, b = _rows(a, b)
+    a, b = _as_rows(a, b)
     _check_lengths(a, b)
     if name == "cosine":
         a, b, name = normalize(a), normalize(b), "dot"
@@ -141,7 +141,7 @@ def _check_lengths(a: np.ndarray, b: np.ndarray) -> None:
         raise InputError(f"the similarities of pairs need as many vectors on both sides, not {len(a)} and {len(b)}")
 
 
-def _rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+def _as_rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return both collections of vectors as float32 [n, D]."""
     rows = []
     for vectors in (a, b):

@@ -162,10 +162,10 @@ def _compute_sparse(runner: HeadRunner, packed: Packed, stop: Stop) -> list[Nonz
     ends = batch.cu_seqlens.astype(np.int64)
     if isinstance(scatter, Scatter):        # a number for each token, of which each word takes the largest
         numbers = runner.numbers(vectors)
-        return [_by_id(ids, numbers[start:end], scatter.skip_ids)
+        return [_largest_by_id(ids, numbers[start:end], scatter.skip_ids)
                 for ids, (start, end) in zip(tokens.input_ids, pairwise(ends.tolist()), strict=True)]
     fused = config.sparse_pooling == "max" and runner.ends_in_a_product
-    pooled = runner.maxima(vectors, ends) if fused else _pooled(runner, vectors, ends, config.sparse_pooling)
+    pooled = runner.maxima(vectors, ends) if fused else _pool_logits(runner, vectors, ends, config.sparse_pooling)
     return [_nonzeros(row, config.sparse_pooling, config.sparse_activation) for row in pooled]
 
 
@@ -183,7 +183,7 @@ def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros], most: int | Non
     return SparseVectors(indices, values, starts, (len(rows), runner.config.outputs), runner.encoder.tokenizer.token)
 
 
-def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Nonzeros:
+def _largest_by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Nonzeros:
     """Return the different ids of tokens [T] and the largest number of each, without ids to skip and without zeros."""
     if not len(ids):
         return NOTHING
@@ -194,7 +194,7 @@ def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Non
     return indices[kept], values[kept]
 
 
-def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
+def _pool_logits(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
     """Yield for each sequence of token vectors [N, D] the largest logit of each word, or the sum of logarithms: [V].
 
     ends [B+1]: where the tokens of each sequence end. At most `LOGITS_AT_A_TIME` logits are computed at a time, so that

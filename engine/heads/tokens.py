@@ -126,13 +126,13 @@ def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], window
         joined = text if isinstance(text, str) else " ".join(text)
         for n, places in enumerate(windows_of_text, first):
             stop.check()
-            entities += _entities(runner, joined, places, logits.get(n), tagging, starts)
+            entities += _entities_of_window(runner, joined, places, logits.get(n), tagging, starts)
         first += len(windows_of_text)
-        yield _longest(entities) if len(windows_of_text) > 1 else entities
+        yield _without_overlaps(entities) if len(windows_of_text) > 1 else entities
 
 
-def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray | None, tagging: Tagging,
-              starts: list[int] | None) -> list[dict[str, Any]]:
+def _entities_of_window(runner: HeadRunner, text: str, places: Places, logits: np.ndarray | None, tagging: Tagging,
+                        starts: list[int] | None) -> list[dict[str, Any]]:
     """Return the entities of one window, or with the strategy "none" a result for each of its tokens.
 
     logits: float32 [T, labels]; None for a window without tokens. starts: of words that the caller has split, the place
@@ -148,9 +148,9 @@ def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray 
                 for token in tokens if token.label not in tagging.ignored]
     join = runner.encoder.tokenizer.join
     if tagging.strategy != "simple":
-        tokens = [_word(group, tagging.strategy, runner.config.labels, join)
+        tokens = [_join_word(group, tagging.strategy, runner.config.labels, join)
                   for group in _grouped(tokens, lambda before, token: token.goes_on)]
-    entities = [_entity(group, join) | (_doubts(group) if is_calibrated else {})
+    entities = [_make_entity(group, join) | (_doubts(group) if is_calibrated else {})
                 for group in _grouped(tokens, _same_entity)]
     return [entity for entity in entities if entity["entity_group"] not in tagging.ignored]
 
@@ -194,7 +194,7 @@ def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
         yield group
 
 
-def _word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
+def _join_word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
     """Return the word that tokens make, with the label and the score that the strategy gives it."""
     if len(tokens) == 1:        # all strategies give its own tag
         return replace(tokens[0], text=join([tokens[0].text]))
@@ -218,7 +218,7 @@ def _without_prefix(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
-def _entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
+def _make_entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
     """Return the entity that tokens or words make. Its name has nothing before the first hyphen of the label."""
     score = tokens[0].score if len(tokens) == 1 else np.mean(np.array([token.score for token in tokens], np.float32))
     return {"entity_group": tokens[0].label.split("-", 1)[-1], "score": float(score),
@@ -240,7 +240,7 @@ def first_of_words(places: Places) -> dict[int, int]:
     return first
 
 
-def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_overlaps(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entities of all windows of a text by their start. Of two that overlap, the longer one stays, and of
     equally long ones the one with the larger score.
     """

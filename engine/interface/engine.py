@@ -164,7 +164,7 @@ class Engine(VectorMethods, SimilarityMethods):
         if unknown := [name for name in changes if name not in known]:
             raise InputError(f"there is no text setting {listed(unknown)}{nearest(unknown[0], known)}; there are "
                              f"{', '.join(known)}")
-        return self._changed(changes, lambda engine: changes)
+        return self._with_changes(changes, lambda engine: changes)
 
     def limited_to(self, max_tokens: int) -> Engine:
         """Return this engine with texts of at most `max_tokens` tokens; both share the weights.
@@ -172,10 +172,10 @@ class Engine(VectorMethods, SimilarityMethods):
         A route, or this engine itself, with a smaller limit keeps its own.
         """
         most = positive_int("max_tokens", max_tokens)
-        return self._changed({_LIMIT: most},
-                             lambda engine: {"max_seq_length": min(most, engine.max_seq_length or most)})
+        return self._with_changes({_LIMIT: most},
+                                  lambda engine: {"max_seq_length": min(most, engine.max_seq_length or most)})
 
-    def _changed(self, again: dict[str, Any], changes: Callable[[Engine], dict[str, Any]]) -> Engine:
+    def _with_changes(self, again: dict[str, Any], changes: Callable[[Engine], dict[str, Any]]) -> Engine:
         """Return this engine with other text settings, of its routes, too; the weights are shared.
 
         changes: returns the new settings of one engine. again: what makes the same changes when a pickle of the new

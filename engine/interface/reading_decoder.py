@@ -34,10 +34,10 @@ class ReadingPlan:
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return the logits of the decoder for all tokens of a batch of ids: float32 [N, V]."""
         texts = [text for text in apart(batch) if text.tokens]
-        logits = all_logits(self._queue, texts, [self._shifted(text.input_ids) for text in texts], stop)
+        logits = all_logits(self._queue, texts, [self._shift_right(text.input_ids) for text in texts], stop)
         return np.concatenate([np.empty((0, self._decoder.vocab_size), np.float32), *logits])
 
-    def _shifted(self, ids: np.ndarray | None) -> np.ndarray:
+    def _shift_right(self, ids: np.ndarray | None) -> np.ndarray:
         """Return the ids that the decoder reads: the start token, then all but the last."""
         assert ids is not None
         return np.append(self._start, ids[:-1]).astype(np.int64)

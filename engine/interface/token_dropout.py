@@ -38,9 +38,9 @@ class _DroppingPlan:
 
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return the token vectors [N, D] of a batch, whose dropped tokens are embedded as zeros."""
-        return self._plan.forward(self._embedded(batch), stop)
+        return self._plan.forward(self._embed(batch), stop)
 
-    def _embedded(self, batch: Batch) -> Batch:
+    def _embed(self, batch: Batch) -> Batch:
         """Return a batch of ids as one of embeddings: word[id] s / (1 - dropped / T), and zeros for the dropped id.
 
         A batch that has embeddings in place of ids stays as it is.
@@ -66,7 +66,7 @@ class _ObservingDroppingPlan(_DroppingPlan):
 
     def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
         """Return the token vectors [N, D], then the arrays that `observed` describes."""
-        return self._observing.observe(self._embedded(batch), observed, stop)
+        return self._observing.observe(self._embed(batch), observed, stop)
 
 
 def with_token_dropout(plan: Plan, config: ModelConfig, words: np.ndarray) -> Plan:

@@ -53,7 +53,7 @@ class ChatConfig:
                                    or not all(is_unicode(one) and len(one) <= MAX_TOKEN_TEXT for one in tokens)):
             problems.append(f"control_tokens must be a tuple of at most {MAX_TOKENS:,} texts, or None, not "
                             f"{shown(tokens)}")
-        if _size(self.response_template) > MAX_RESPONSE:
+        if _json_length(self.response_template) > MAX_RESPONSE:
             problems.append(f"response_template must be JSON of at most {MAX_RESPONSE:,} characters, not "
                             f"{shown(self.response_template)}")
         if problems:
@@ -73,7 +73,7 @@ class ChatConfig:
         return cls(**values | {"control_tokens": tuple(tokens) if isinstance(tokens, list) else tokens})
 
 
-def _size(value: Any) -> int:
+def _json_length(value: Any) -> int:
     """Return the length of a value as JSON; for a value that JSON cannot hold, one above `MAX_RESPONSE`."""
     try:
         return len(json.dumps(value))

@@ -90,7 +90,7 @@ def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) ->
         if type(getattr(kind, name)) is not bool:
             yield f"{name} must be a bool, not {getattr(kind, name)!r}"
     if theta is not None and not frequencies and (
-            (fastest := _fastest(theta, width, kind.rotary_scale)) > _LARGEST_FREQUENCY):
+            (fastest := _largest_turn(theta, width, kind.rotary_scale)) > _LARGEST_FREQUENCY):
         yield (f"rotary_theta {theta} and rotary_scale {kind.rotary_scale} turn columns by {fastest:.3g} from one "
                f"position to the next; at most {_LARGEST_FREQUENCY:,} is allowed")
     if theta is not None and (width % 2 or not 0 < max_positions <= _MOST_ROTARY_POSITIONS):
@@ -98,7 +98,7 @@ def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) ->
                f"{_MOST_ROTARY_POSITIONS:,}, not {width} and {max_positions}")
 
 
-def _fastest(theta: Any, width: int, scale: Any) -> float:
+def _largest_turn(theta: Any, width: int, scale: Any) -> float:
     """Return the largest angle by which one position turns a pair of columns; 0 for numbers that are refused anyway."""
     if not isinstance(theta, float) or not 0.0 < theta < 1e15 or not isinstance(scale, float) or not (
             scale > 0.0 and width >= 2):

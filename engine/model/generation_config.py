@@ -341,7 +341,7 @@ def _biases(name: str, value: Any) -> tuple[tuple[int, float], ...]:
     except (TypeError, ValueError):
         raise InputError(f"{name} must be a dictionary from ids of tokens to numbers, not {shown(value)}") from None
     _check_few_ids(name, len(biases))
-    check = _number(-100, 100)
+    check = _number_between(-100, 100)
     return tuple(sorted((_count(f"each id of {name}", id), check(f"each number of {name}", bias))
                         for id, bias in biases.items()))
 
@@ -388,7 +388,7 @@ def _head_pairs(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
     return pairs
 
 
-def _number(low: float, high: float) -> Any:
+def _number_between(low: float, high: float) -> Any:
     """Return a check for a number from one limit to the other."""
 
     def check(name: str, value: Any) -> float:
@@ -414,7 +414,7 @@ def _early_stopping(name: str, value: Any) -> bool | str:
         raise InputError(f'{name} must be True, False or "never", not {shown(value)}') from None
 
 
-_SHARE = _number(0, 1)
+_SHARE = _number_between(0, 1)
 
 CHECKS: dict[str, Any] = {
     "max_new_tokens": _new_tokens,
@@ -422,7 +422,7 @@ CHECKS: dict[str, Any] = {
     "min_new_tokens": _count,
     "min_length": _count,
     "num_beams": positive_int,
-    "length_penalty": _number(-100, 100),
+    "length_penalty": _number_between(-100, 100),
     "early_stopping": _early_stopping,
     "num_return_sequences": positive_int,
     "stop_strings": _stop_texts,
@@ -430,9 +430,9 @@ CHECKS: dict[str, Any] = {
     "echo": flag,
     "include_stop": flag,
     "ignore_eos": flag,
-    "repetition_penalty": _number(0.01, 100),
-    "presence_penalty": _number(-2, 2),
-    "frequency_penalty": _number(-2, 2),
+    "repetition_penalty": _number_between(0.01, 100),
+    "presence_penalty": _number_between(-2, 2),
+    "frequency_penalty": _number_between(-2, 2),
     "logit_bias": _biases,
     "no_repeat_ngram_size": _count,
     "encoder_no_repeat_ngram_size": _count,
@@ -448,7 +448,7 @@ CHECKS: dict[str, Any] = {
     "alignment_heads": _head_pairs,
     "is_multilingual": _flag_or_none,
     "do_sample": flag,
-    "temperature": _number(0, 1e6),
+    "temperature": _number_between(0, 1e6),
     "top_k": _top_k,
     "top_p": _SHARE,
     "min_p": _SHARE,

@@ -186,7 +186,7 @@ class HeadConfig:
         """Describe what is wrong with the rows and the order of the steps; None if they fit the task."""
         if self.rows not in TASKS[self.task]:
             return f"a head of {self.task} has rows {' or '.join(TASKS[self.task])}, not {self.rows}"
-        *earlier, last = (isinstance(step, Scatter) for step in self.steps)     # tokens' numbers to places by id
+        *earlier, last = (isinstance(step, Scatter) for step in self.steps)
         if last != (self.task == "encode_sparse") or any(earlier):
             return "a head of encode_sparse ends in the step scatter, and no other head has it"
         if self.task != "classify" and any(isinstance(step, Mean) for step in self.steps):

@@ -26,12 +26,12 @@ def rotary_angles(positions: np.ndarray, theta: float, width: int, dtype: np.dty
     if len(frequencies):
         angles = positions[..., None] * np.array(frequencies)
     else:
-        angles = positions[..., None] / scale * _waves(theta, width)
+        angles = positions[..., None] / scale * _plain_frequencies(theta, width)
     cosine, sine = cos_sin(angles)
     return (factor * cosine).astype(dtype), (factor * sine).astype(dtype)
 
 
-def _waves(theta: float, width: int) -> np.ndarray:
+def _plain_frequencies(theta: float, width: int) -> np.ndarray:
     """Return theta^(-2i/width) for i below width/2."""
     return power(theta, -np.arange(0, width, 2) / width)
 
@@ -51,7 +51,7 @@ def yarn_frequencies(theta: float, width: int, factor: float, trained: float, fa
     if whole:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, width - 1)
-    plain = _waves(theta, width)
+    plain = _plain_frequencies(theta, width)
     ramp = np.clip((np.arange(width // 2) - first) / (last - first or 0.001), 0.0, 1.0)      # equal ends: a step
     return tuple((plain * (1.0 - ramp) + plain / factor * ramp).tolist())
 
@@ -63,7 +63,7 @@ def llama3_frequencies(theta: float, width: int, factor: float, trained: float, 
     trained: the longest sequence of the training. A pair that turns `fast` times or more in it is fast, and one that
     turns `slow` times or less is slow. Grattafiori et al., "The Llama 3 Herd of Models" (arXiv 2407.21783).
     """
-    plain = _waves(theta, width)
+    plain = _plain_frequencies(theta, width)
     share = np.clip((trained * plain / (2 * math.pi) - slow) / (fast - slow), 0.0, 1.0)
     return tuple((plain * share + plain / factor * (1.0 - share)).tolist())
 
@@ -147,7 +147,7 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
     Columns 2i and 2i+1 are the sine and the cosine of position * 10000^(-2i/width). Vaswani et al., "Attention Is All
     You Need" (arXiv 1706.03762), section 3.5.
     """
-    cosine, sine = cos_sin(np.arange(positions)[:, None] * _waves(10000.0, width))
+    cosine, sine = cos_sin(np.arange(positions)[:, None] * _plain_frequencies(10000.0, width))
     table = np.stack([sine, cosine], axis=2).reshape(positions, -1)
     return table[:, :width].astype(np.float32)
 

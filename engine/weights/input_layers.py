@@ -222,19 +222,19 @@ def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray
     """
     axes = stem.expected.count(",") + 1     # the axes of one input: 3 for [C,H,W], 2 for [C,T]
     if isinstance(inputs, (list, tuple)):
-        return _embedded(stem, (_numbers(stem, one, axes) for one in inputs), ops)
-    embedded = _embedded(stem, _numbers(stem, inputs, axes + 1), ops)
+        return _embed_each(stem, (_read_numbers(stem, one, axes) for one in inputs), ops)
+    embedded = _embed_each(stem, _read_numbers(stem, inputs, axes + 1), ops)
     return np.stack(embedded) if embedded else np.zeros((0, 0, stem.weight.shape[0]), np.float32)
 
 
-def _embedded(stem: Stem, inputs: Iterable[np.ndarray], ops: StemOps) -> list[np.ndarray]:
+def _embed_each(stem: Stem, inputs: Iterable[np.ndarray], ops: StemOps) -> list[np.ndarray]:
     """Return the token vectors of each input; several images share products."""
     if isinstance(stem, Patches):
         return stem.embed(map(stem.cut, inputs), ops)
     return [stem.embed(one, ops) for one in inputs]
 
 
-def _numbers(stem: Stem, value: Any, axes: int) -> np.ndarray:
+def _read_numbers(stem: Stem, value: Any, axes: int) -> np.ndarray:
     """Return the caller's inputs as contiguous float32; raises `InputError` unless they are finite, with these axes."""
     array = as_array(value, f"{stem.given} must be {stem.expected}")
     if array.ndim != axes or array.dtype.kind != "f":

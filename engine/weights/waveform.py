@@ -124,8 +124,8 @@ class Waveform:
             stop.check()
             end = min(start + part, count)
             begin = start * self.step
-            rows = self._convolved(samples[begin : begin + self._samples_for(end - start), None], first, ops)
-            x[start:end] = self._projected(rows, ops)
+            rows = self._convolve(samples[begin : begin + self._samples_for(end - start), None], first, ops)
+            x[start:end] = self._project(rows, ops)
         stop.check()
         return self._with_positions(x, ops)
 
@@ -162,7 +162,7 @@ class Waveform:
         shift = self.arrays["conv_norm_0.bias"] - mean * scale      # a bias of the convolution is in the mean, too
         return (w * scale[:, None]).astype(np.float32)[:, :, None], shift.astype(np.float32)
 
-    def _convolved(self, x: np.ndarray, first: tuple[np.ndarray, np.ndarray | None], ops: StemOps) -> np.ndarray:
+    def _convolve(self, x: np.ndarray, first: tuple[np.ndarray, np.ndarray | None], ops: StemOps) -> np.ndarray:
         """Return the rows [t, C] after the last convolution for samples x [n, 1]."""
         for i, stride in enumerate(self.strides):
             weight, bias = first if i == 0 else (self.arrays[f"conv_{i}.weight"], self.arrays.get(f"conv_{i}.bias"))
@@ -176,7 +176,7 @@ class Waveform:
                 x = ops.activate(self.activation, x)
         return x
 
-    def _projected(self, rows: np.ndarray, ops: StemOps) -> np.ndarray:
+    def _project(self, rows: np.ndarray, ops: StemOps) -> np.ndarray:
         """Return rows [t, C], normed where the model does it, mapped to the width of token vectors: [t, D]."""
         if "norm.weight" in self.arrays:
             rows = ops.layer_norm(rows, self.arrays["norm.weight"], self.arrays["norm.bias"], self.eps)
@@ -217,7 +217,7 @@ def make_waveform(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray])
             and activation in ACTIVATIONS and type(eps) is float and 0.0 <= eps < 1.0):
         raise WeightsError(f"a stem of the kind waveform must have strides, a norm of {' or '.join(NORMS)}, eps and an "
                            f"activation of {', '.join(ACTIVATIONS)}, not {shown(document)}")
-    shapes = _shapes(len(strides), norm, arrays)
+    shapes = _expected_shapes(len(strides), norm, arrays)
     if missing := [name for name in shapes if name not in arrays]:
         raise WeightsError(f"the stem lacks the arrays {', '.join(missing[:20])}")
     if unknown := sorted(arrays.keys() - shapes.keys()):
@@ -231,7 +231,7 @@ def make_waveform(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray])
                     activation)
 
 
-def _shapes(layers: int, norm: str, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+def _expected_shapes(layers: int, norm: str, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
     """Return the shape that each array must have, by the sizes that the weights state themselves."""
 
     def sizes(name: str, axes: int) -> tuple[int, ...]:

@@ -144,9 +144,9 @@ class CpuDecoder(Requests[CellTable]):
         vectors = np.ascontiguousarray(vectors, np.float32)
         self._cross.forward(np.array(sequences), np.array(groups), bundles=False, ids=None, embeds=vectors,
                             position_ids=None, type_ids=None, arrays=[], stop=stop, results=addresses)
-        self._sources |= {request: self._memory(rows, length) for request, rows, length in sources}
+        self._sources |= {request: self._pack_in_cells(rows, length) for request, rows, length in sources}
 
-    def _memory(self, rows: np.ndarray, length: int) -> _Memory:
+    def _pack_in_cells(self, rows: np.ndarray, length: int) -> _Memory:
         """Return a source's keys and values, written as [layers, keys and values, heads, S, width], in cells.
 
         The cells of one head lie one after the other, from an address that is a multiple of 64 bytes.
@@ -173,8 +173,8 @@ class CpuDecoder(Requests[CellTable]):
             return self._step_capped(rows, wanted, new, stop)
         written = sum(row.scored for row in rows if row.wants_logits)
         logits, arrays = np.empty((written, self._vocab_width), np.float32), _empty_chosen(wanted)
-        self._pass(self._executor, new, [logits] if written else [], stop, picked=_picked(rows, written), wanted=wanted,
-                   chosen=arrays)
+        self._run_pass(self._executor, new, [logits] if written else [], stop, picked=_picked(rows, written),
+                       wanted=wanted, chosen=arrays)
         logits, chosen = logits[:, : self.vocab_size], _as_chosen(arrays)
         return Scores(self._add_hypotheses(new), finite_rows(rows, logits, chosen.log_sum_exp), logits, chosen)
 
@@ -182,7 +182,7 @@ class CpuDecoder(Requests[CellTable]):
         """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
         lines = np.empty((sum(row.scored for row in rows), self._vocab_width), np.float32)
         full_rows = [replace(row, wants=ALL) for row in rows]
-        self._pass(self._executor, new, [lines] if len(lines) else [], stop, picked=_picked(full_rows, len(lines)))
+        self._run_pass(self._executor, new, [lines] if len(lines) else [], stop, picked=_picked(full_rows, len(lines)))
         with np.errstate(invalid="ignore"):
             lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
         return scores_of(rows, wanted, self._add_hypotheses(new), lines)
@@ -237,7 +237,7 @@ class CpuDecoder(Requests[CellTable]):
             arrays = [np.empty((len(tokens), H, width), np.float32) for _ in layers]
             part = Row(row.request, parent=None, tokens=tokens)
             new = _NewRows([part], parents=[None], tables=[table], cu_seqlens=np.array([0, len(tokens)], np.int32))
-            self._pass(self._querying[1], new, arrays, stop)
+            self._run_pass(self._querying[1], new, arrays, stop)
             passes.append(arrays)
         self._cache.free([table] if table else [])
         return [np.concatenate(of_layer) for of_layer in zip(*passes, strict=True)]
@@ -278,9 +278,9 @@ class CpuDecoder(Requests[CellTable]):
         return np.array([self._forest.add(row, parent, table)
                          for row, parent, table in zip(new.rows, new.parents, new.tables, strict=True)])
 
-    def _pass(self, executor: Executor, new: _NewRows, arrays: list[np.ndarray], stop: Stop,
-              picked: Sequence[tuple[int, int]] = (), wanted: LineWants | None = None,
-              chosen: Sequence[np.ndarray] = ()) -> None:
+    def _run_pass(self, executor: Executor, new: _NewRows, arrays: list[np.ndarray], stop: Stop,
+                  picked: Sequence[tuple[int, int]] = (), wanted: LineWants | None = None,
+                  chosen: Sequence[np.ndarray] = ()) -> None:
         """Run a program for new tokens, which fills `arrays` and `chosen`.
 
         picked: the pairs of `_picked`, for a program that computes logits. wanted, chosen: what is chosen by the
@@ -289,7 +289,7 @@ class CpuDecoder(Requests[CellTable]):
         rows, tables, single = new.rows, new.tables, new.single
         past = [table.length - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
         starts = [0, *accumulate(len(table.cells) for table in tables)]
-        schedule, row_of = (single.schedule, range(len(rows))) if single else self._schedule(new.cu_seqlens)
+        schedule, row_of = (single.schedule, range(len(rows))) if single else self._schedule_pass(new.cu_seqlens)
         sources = [self._sources.get(row.request) for row in rows]
         memories = [(source.cells.ctypes.data, source.length, source.run_bytes) if source else (0, 0, 0)
                     for source in sources]
@@ -319,10 +319,10 @@ class CpuDecoder(Requests[CellTable]):
                          np.int32)
         return lines[0], lines[1], lines[2]
 
-    def _schedule(self, cu_seqlens: NDArray[np.int32]) -> tuple[PassSchedule, Sequence[int]]:
+    def _schedule_pass(self, cu_seqlens: NDArray[np.int32]) -> tuple[PassSchedule, Sequence[int]]:
         """Return the schedule of a pass, and the row of each of its sequences."""
         schedule = make_schedule(cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
-        return schedule, (np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1).tolist()
+        return schedule, schedule.numbers(cu_seqlens).tolist()
 
     def _single_tokens(self, count: int) -> _SingleTokens:
         """Return what all passes with `count` rows of one token each share; made for each count once."""

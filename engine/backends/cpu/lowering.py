@@ -155,8 +155,8 @@ class _Emitter:
             if i < done:        # the second product of a pair, which came with the first one
                 continue
             following = operations[i + 1 :]
-            if parts := self._parts(operation, shapes, following):
-                self._pair_in_parts(steps[i : i + 2], at, parts)
+            if parts := self._parts_between(operation, shapes, following):
+                self._emit_pair_in_parts(steps[i : i + 2], at, parts)
                 done = i + 2
             else:
                 self._emit(operation, shapes, stores, following, at)
@@ -166,8 +166,8 @@ class _Emitter:
             if isinstance(operation, Attend):
                 self._converted.clear()     # operands hold one block of rows, and blocks begin anew after an Attend
 
-    def _parts(self, operation: Operation, shapes: dict[str, Buffer],
-               following: list[Operation]) -> list[tuple[int, int]]:
+    def _parts_between(self, operation: Operation, shapes: dict[str, Buffer],
+                       following: list[Operation]) -> list[tuple[int, int]]:
         """Return the columns first <= column < last of each part in which a product hands its result to the next one.
 
         No parts if there is no such pair: the buffer between the two must be in the thread's own memory, which holds at
@@ -190,12 +190,12 @@ class _Emitter:
             ends[-1] = width
         return list(pairwise(ends))
 
-    def _pair_in_parts(self, steps: list[Step], at: dict[str, int], parts: list[tuple[int, int]]) -> None:
+    def _emit_pair_in_parts(self, steps: list[Step], at: dict[str, int], parts: list[tuple[int, int]]) -> None:
         """Append the instructions of two products for all parts of the columns between them."""
         pair = []
         for operation, shapes, _ in steps:
             assert isinstance(operation, Linear)
-            pair.append(self._multiplication(operation, shapes[operation.x], at))
+            pair.append(self._prepare_multiplication(operation, shapes[operation.x], at))
         for first, last in parts:
             for arguments in pair:
                 self._executor.multiply(**arguments, first_hidden=first, last_hidden=last)
@@ -211,7 +211,7 @@ class _Emitter:
             raise ValueError(f"{[step[0] for step in steps]}: picked rows have one product without an activation, of "
                              "which the best numbers are stored")
         operation, shapes = logits[0]
-        source = self._operands(operation, shapes[operation.x], at)
+        source = self._emit_operands(operation, shapes[operation.x], at)
         self._executor.logits(at[source], self._packer.linear(operation, shapes[operation.x]), operation.parts[0].width,
                               needs_barrier=self._meetings.add({source: "all"}, {}))
 
@@ -243,11 +243,11 @@ class _Emitter:
             case Linear() | Store() if (stores and stores[0].top) or (isinstance(operation, Store) and operation.top):
                 raise ValueError(f"{operation}: only the best numbers of a product of picked rows are stored")
             case Linear():
-                self._executor.multiply(**self._multiplication(operation, shapes[operation.x], at, stores))
+                self._executor.multiply(**self._prepare_multiplication(operation, shapes[operation.x], at, stores))
             case Heads():
-                self._heads(operation, shapes, at)
+                self._emit_heads(operation, shapes, at)
             case Attend(keys="cache" | "cross"):
-                self._attend_state(operation, shapes, at)
+                self._emit_attend_state(operation, shapes, at)
             case Attend():
                 q, heads = shapes[operation.q], (operation.q, operation.k, operation.v)
                 bias = None if operation.bias is None else self._packer.bias(operation.bias, q.heads or 1)
@@ -265,7 +265,7 @@ class _Emitter:
                 self._executor.pick(at[operation.x], at[operation.out], shapes[operation.out].width,
                                     needs_barrier=self._meetings.add({operation.x: "rows"}, {}))
 
-    def _heads(self, operation: Heads, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
+    def _emit_heads(self, operation: Heads, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
         """Append the instructions that norm and rotate the heads of queries and keys."""
         rotary = operation.rotary
         cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
@@ -281,7 +281,7 @@ class _Emitter:
                 self._executor.heads(at[name], norm, cos, sin, width, rotary is not None and rotary.interleaved,
                                      needs_barrier=self._meetings.add({name: "heads"}, {name: "heads"}))
 
-    def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
+    def _emit_attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
         """Append the instruction of attention over keys and values in the cache of a decoder, or of a source."""
         q, k = shapes[operation.q], shapes[operation.k]
         cached = operation.keys == "cache"      # otherwise a source's keys and values, which no buffer holds (-1)
@@ -294,8 +294,8 @@ class _Emitter:
             operation.softcap, *band(operation), bias, self._storage,
             needs_barrier=self._meetings.add(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
 
-    def _operands(self, operation: Linear, x: Buffer, at: dict[str, int]) -> str:
-        """Return the buffer that a product reads; append the instructions that scale and convert its input to it."""
+    def _emit_operands(self, operation: Linear, x: Buffer, at: dict[str, int]) -> str:
+        """Append the instructions that scale and convert the input of a product; return the buffer that it reads."""
         source, width = input_of(operation), self._packer.depth(x)
         if source != operation.x:
             self._converted.discard(source)
@@ -310,10 +310,10 @@ class _Emitter:
             self._converted.add(source)
         return operands
 
-    def _multiplication(self, operation: Linear, x: Buffer, at: dict[str, int],
-                        stores: tuple[Store, ...] = ()) -> dict[str, Any]:
-        """Return the arguments of a product's instruction; append the instructions that prepare its input."""
-        packed, source = self._packer.linear(operation, x), self._operands(operation, x, at)
+    def _prepare_multiplication(self, operation: Linear, x: Buffer, at: dict[str, int],
+                                stores: tuple[Store, ...] = ()) -> dict[str, Any]:
+        """Append the instructions that prepare the input of a product; return the arguments of its own instruction."""
+        packed, source = self._packer.linear(operation, x), self._emit_operands(operation, x, at)
         results = tuple(map(array_of, stores)) or writes(operation)
         first = results[0]
         read = {source: "all"} | ({operation.residual: "panels"} if operation.residual is not None else {})

@@ -73,10 +73,10 @@ class CpuPlan:
                              "bounds the workspace; load the model with a larger max_batch_tokens")
         schedule = make_schedule(batch.cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
         offsets = keys = None
-        if observed is not None or batch.keys is not None:      # members: the schedule's order of the sequences
-            members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
-            offsets = None if observed is None else attention_offsets(batch.cu_seqlens)[members]
-            keys = None if batch.keys is None else batch.keys[members].astype(np.int64)
+        if observed is not None or batch.keys is not None:
+            numbers = schedule.numbers(batch.cu_seqlens)
+            offsets = None if observed is None else attention_offsets(batch.cu_seqlens)[numbers]
+            keys = None if batch.keys is None else batch.keys[numbers].astype(np.int64)
         with self._turn.take(stop):
             executor = self._executor if observed is None else self._observing_executor(observed)
             self._packer.fill_angles(batch.position_ids)

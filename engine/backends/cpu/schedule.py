@@ -35,6 +35,10 @@ class PassSchedule(NamedTuple):
     groups: np.ndarray
     """int64 [g, 2]: number of sequences and number of tokens of each group."""
 
+    def numbers(self, cu_seqlens: np.ndarray) -> np.ndarray:
+        """Return the number in the batch of each scheduled sequence, int64 [n]; empty sequences are not scheduled."""
+        return np.searchsorted(cu_seqlens, self.sequences[:, 0], side="right") - 1
+
 
 def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle: int) -> PassSchedule:
     """Group the sequences of a batch (int32 [B+1], at least one token), each with at most `max_tokens` tokens.

@@ -22,6 +22,9 @@ def test_every_sequence_is_in_one_group_within_the_workspace(lengths, threads, m
     cu_seqlens, plan = make(lengths, threads, max_tokens)
     expected = sorted((start, T) for start, T in zip(cu_seqlens.tolist(), lengths, strict=False) if T)
     assert sorted((start, T) for start, T, _ in plan.sequences.tolist()) == expected
+    numbers = plan.numbers(cu_seqlens)
+    assert sorted(numbers.tolist()) == [b for b, T in enumerate(lengths) if T]
+    assert np.array_equal(cu_seqlens[numbers], plan.sequences[:, 0])
     in_flight = plan.groups[:, 1].max() * (threads if plan.bundles else 1)
     assert in_flight <= max_tokens
     first = 0
@@ -61,3 +64,11 @@ def test_bundles_are_even_for_mixed_lengths():
 def test_bundles_have_the_size_that_the_kernels_ask_for(bundle):
     groups = make([32] * 256, 2, bundle=bundle)[1].groups
     assert bundle - 32 <= groups[:, 1].max() <= bundle
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_single_tokens_are_one_group(threads):
+    plan, (_, same) = schedule.schedule_of_single_tokens(5, threads), make([1] * 5, threads)
+    assert plan.bundles == same.bundles == (threads == 1)
+    assert np.array_equal(plan.sequences, same.sequences)
+    assert np.array_equal(plan.groups, same.groups)
