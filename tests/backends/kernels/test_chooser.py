@@ -246,7 +246,7 @@ def test_results_of_other_sizes_are_refused():
 
 def test_lists_that_are_full_leave_those_of_other_rows_alone(kernels):
     """A list of words is cut when it has no more room; the next one begins right behind it."""
-    V = 1534        # the first row collects 127 words of the first part, and then 128 of each: 1,023, for as many places
+    V = 1534    # of the first row, 127 words of the first part are collected, then 128 of each: 1,023 where 1,023 fit
     rare = np.setdiff1d(np.arange(V), [5])
     wants = [Want(draw=Draw(top_p=0.999999), numbers=(0.5,), changes=Changes(allowed=IdSet.of(rare, V))), Want(best=20)]
     _, found = Vocabulary(kernels, "float32", 2, V, 4, bias=np.full(V, -3, np.float32)).choose(wants)
