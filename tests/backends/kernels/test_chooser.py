@@ -248,3 +248,13 @@ def test_results_of_other_sizes_are_refused():
         chosen = [np.empty(n + (i == j), np.int32 if j in (1, 4, 8) else np.float32) for j, n in enumerate(sizes)]
         with pytest.raises(ValueError, match="need arrays of that size"):
             vocabulary.run([], wanted=vocabulary.wanted(wants), chosen=chosen)
+
+
+def test_lists_that_are_full_leave_those_of_other_rows_alone(kernels):
+    """A list of words is cut when it has no more room; the next one begins right behind it."""
+    V = 1534    # of the first row, 127 words of the first part are collected, then 128 of each: 1,023 where 1,023 fit
+    rare = np.setdiff1d(np.arange(V), [5])
+    wants = [Want(draw=Draw(top_p=0.999999), numbers=(0.5,), changes=Changes(allowed=IdSet.of(rare, V))), Want(best=20)]
+    _, found = Vocabulary(kernels, "float32", 2, V, 4, bias=np.full(V, -3, np.float32)).choose(wants)
+    assert found.best.ids.tolist() == [*range(20)]
+    assert (found.best.values == -3).all()

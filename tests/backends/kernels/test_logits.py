@@ -40,7 +40,7 @@ def test_every_number_of_columns(kernels, precision):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_number_of_rows(kernels, precision):
-    for M in [1, 2, 6, 7, 63, 64, 65, 130]:
+    for M in [1, 2, 6, 7, 63, 64, 65, 130, 1100]:
         check(Vocabulary(kernels, precision, M, 200, 33), 4, threads=2)
 
 

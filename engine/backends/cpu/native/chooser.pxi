@@ -4,21 +4,23 @@
 cdef class Chooser:
     """What lines want of the logits of picked rows, and where it goes.
 
-    width: V, the number of tokens. wanted, chosen: those of `Executor.forward`.
+    width: V, the number of tokens. written: the picked rows in front of the lines, whose logits are written. wanted,
+    chosen: those of `Executor.forward`.
     """
 
     cdef Choice choice
     cdef list keep                  # the objects whose memory is used
     cdef Py_ssize_t count           # lines
+    cdef Py_ssize_t written
     cdef int threads
 
-    def __cinit__(self, int threads, Py_ssize_t width, wanted, chosen):
+    def __cinit__(self, int threads, Py_ssize_t width, Py_ssize_t written, wanted, chosen):
         # Read what lines want, and note where it goes; `give_lists` does the rest.
         cdef Py_ssize_t i
         cdef float[::1] log_sum_exp, given
         cdef const double[::1] numbers = wanted.numbers
         cdef float[:, :, ::1] sums
-        self.count, self.threads, self.keep = wanted.count, threads, [wanted, chosen]
+        self.count, self.written, self.threads, self.keep = wanted.count, written, threads, [wanted, chosen]
         log_sum_exp, given = chosen[0], chosen[7]
         if log_sum_exp.shape[0] != self.count or given.shape[0] != wanted.given_at[self.count]:
             raise ValueError(f"the results of {self.count} lines need arrays of that size")
@@ -27,7 +29,8 @@ cdef class Chooser:
         self.choice.drawn = words_in(chosen[8:], wanted.drawn_at[self.count])
         self.choice.numbers = &numbers[0] if numbers.shape[0] else NULL
         self.choice.stride = stride_of(width)
-        sums = self.kept(np.empty((2, self.count, self.choice.stride), np.float32))
+        i = min(written + self.count, <Py_ssize_t>SUMMED_ROWS)
+        sums = self.kept(np.empty((2, i, self.choice.stride), np.float32))
         self.choice.maximum, self.choice.sum, self.choice.log_sum_exp = &sums[0, 0, 0], &sums[1, 0, 0], &log_sum_exp[0]
         self.choice.rows = <RowChoice*>self.zeros(threads * self.count * sizeof(RowChoice))
         if wanted.likely_at[self.count]:
@@ -100,7 +103,8 @@ cdef class Chooser:
             if top_p[i] < 1:
                 c.depth_of_top_p = <float>(temperature[i] * log((1 - top_p[i]) * SHARE_OF_WORDS / width))
             if top_p[i] < 1 or c.depth_of_min_p > -INFINITY:
-                c.most = <int>(width // (2 * self.threads) + PART)
+                # Of 16, because keep_above writes whole vectors: a full list, most + PART, may not reach into the next.
+                c.most = <int>(width // (2 * self.threads) + PART + 15) // 16 * 16
                 c.many = min(c.most, <int>MANY_WORDS)
         return 0
 
@@ -128,6 +132,7 @@ cdef class Chooser:
         cdef int[::1] ids
         cdef RowChoice* c
         cdef int rank, own
+        cdef Py_ssize_t place
         for i in range(self.count):
             c = &self.choice.rows[i]
             n, likely = places_of(c.k), places_of(self.choice.lines[i].likely)
@@ -143,7 +148,8 @@ cdef class Chooser:
                 c[0] = self.choice.rows[i]
                 own = 1 if c.seen != NULL or c.additions or c.allowed != NULL else 0
                 if not own and c.scale == <float>M_LOG2E:       # these sums are those of log_sum_exp
-                    c.maximum, c.sum = self.choice.maximum + i * self.choice.stride, self.choice.sum + i * self.choice.stride
+                    place = (self.written + i) % SUMMED_ROWS * self.choice.stride
+                    c.maximum, c.sum = self.choice.maximum + place, self.choice.sum + place
                 c.values, c.own, c.ids = &floats[0, at], &floats[own, at], &ids[at]
                 at += places_of(c.k)
                 c.collected_values, c.collected_own, c.collected_ids = &floats[0, at], &floats[own, at], &ids[at]

@@ -380,7 +380,7 @@ cdef class Executor:
             raise ValueError(f"the logits of {job.written} rows of {op.linear.N} need an array of that shape")
         if not i:
             return None
-        chooser = Chooser(self.threads, op.width, wanted, chosen)
+        chooser = Chooser(self.threads, op.width, job.written, wanted, chosen)
         self.lists = chooser.give_lists(op.width, self.lists)
         job.choice = chooser.choice
         return chooser

@@ -8,6 +8,7 @@
 
 cdef enum:
     PART_ROWS = 64              # rows of logits that a thread keeps: 32 KB of its scratch
+    SUMMED_ROWS = 512           # picked rows that have sums of their parts at a time, a multiple of PART_ROWS
     MANY_WORDS = 128            # likely words that a thread collects of a row before it looks at the sum of all powers
     SHARE_OF_WORDS = 6          # top_p first collects the words with more than 6 / V of what it may leave out
 
@@ -58,16 +59,16 @@ cdef void choose_likely(const Job* job, const float* logits, Py_ssize_t M, Py_ss
 
 
 cdef void compute_part(const Job* job, const Instruction* op, const Operands* a, RowChoice* choices, int rank,
-                       float* scratch, Py_ssize_t part) noexcept nogil:
-    # Compute one part of the columns for all picked rows: write the logits of those that are written, and choose from
-    # those of the others, the first of which is the first of `choices`.
+                       float* scratch, Py_ssize_t part, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Compute one part of the columns for picked rows [first, last): write the logits of those that are written, and
+    # choose from those of the others, the first of which, of all picked rows, is the first of `choices`.
     cdef const Machine* m = job.machine
-    cdef Py_ssize_t N = op.linear.N, stride = job.choice.stride, columns = columns_of(op, part), row = 0, rows, written
-    cdef Py_ssize_t chosen
+    cdef Py_ssize_t N = op.linear.N, stride = job.choice.stride, columns = columns_of(op, part), row = first, rows
+    cdef Py_ssize_t written, chosen, place
     cdef Output out
     memset(&out, 0, sizeof(out))
-    while row < job.picked:
-        rows = min(job.picked - row, <Py_ssize_t>PART_ROWS)
+    while row < last:
+        rows = min(last - row, <Py_ssize_t>PART_ROWS)
         written = max(0, min(rows, job.written - row))
         if written == rows:
             out.data, out.stride, out.width = job.arrays[0] + row * N, N, N
@@ -79,8 +80,9 @@ cdef void compute_part(const Job* job, const Instruction* op, const Operands* a,
             chosen = row + written - job.written        # the first of the rows to choose from
             if job.choice.likely != NULL:
                 choose_likely(job, scratch + written * PART, rows - written, chosen, rank, part, columns)
+            place = (row + written) % SUMMED_ROWS * stride + part
             m.kernels.choose(choices + chosen, scratch + written * PART, PART, rows - written, part * PART, columns,
-                             job.choice.maximum + chosen * stride + part, job.choice.sum + chosen * stride + part, stride)
+                             job.choice.maximum + place, job.choice.sum + place, stride)
         row += rows
 
 
@@ -261,32 +263,44 @@ cdef void finish_row(const Job* job, const Instruction* op, const Operands* a, P
         draw_of_all(job, op, a, line, row, &words, powers, scratch)
 
 
-cdef void logits(Job* job, const Instruction* op, const Place* at, Private* private, const Team* team) noexcept nogil:
-    # Compute this thread's share of the parts; then, for its share of the rows, add up the sums of all parts, and merge
-    # the lists of all threads. Without rows to choose from, nothing is left to do after the product.
-    cdef const Machine* m = job.machine
+cdef void finish_rows(const Job* job, const Instruction* op, const Operands* a, Py_ssize_t first, Py_ssize_t last,
+                      Private* private, const Team* team) noexcept nogil:
+    # For this thread's share of picked rows [first, last), add up the sums of all parts, and merge the lists of all
+    # threads.
     cdef const Choice* c = &job.choice
-    cdef Py_ssize_t parts = parts_of(op.width), chosen = job.picked - job.written, part, row
-    cdef Py_ssize_t first = chosen * team.rank // team.size, last = chosen * (team.rank + 1) // team.size
+    cdef Py_ssize_t rows = last - first, row = first + rows * team.rank // team.size
+    cdef Py_ssize_t end = first + rows * (team.rank + 1) // team.size, place = row % SUMMED_ROWS * c.stride
+    if row == end or is_set(&job.stop):
+        return
+    job.machine.kernels.log_sum_exp(c.maximum + place, c.sum + place, c.stride, end - row, parts_of(op.width),
+                                    c.log_sum_exp + row - job.written)
+    while row < end and not stopped(job, private):
+        finish_row(job, op, a, row - job.written, team, private.scratch)
+        row += 1
+
+
+cdef void logits(Job* job, const Instruction* op, const Place* at, Private* private, const Team* team) noexcept nogil:
+    # Compute this thread's share of the parts; then, for its share of the rows, choose from all of them. More rows than
+    # have sums at a time come one after the other. After a stop, too, all threads meet as often.
+    cdef const Machine* m = job.machine
+    cdef Py_ssize_t parts = parts_of(op.width), chosen = job.picked - job.written, part, row, first = 0, last
+    cdef RowChoice* choices = job.choice.rows + team.rank * chosen
     cdef Operands a
     if m.buffers[op.x].operands:
         a = operands_at(m, at, op.x)
     else:
         a.rows, a.stride, a.ranges = <char*>row_at(m, at, op.x, 0), m.buffers[op.x].stride, NULL
     for row in range(chosen):
-        c.rows[team.rank * chosen + row].first_part = parts * team.rank // team.size
-    for part in range(parts * team.rank // team.size, parts * (team.rank + 1) // team.size):
-        if stopped(job, private):
-            break
-        compute_part(job, op, &a, c.rows + team.rank * chosen, team.rank, private.scratch, part)
-    if not chosen:
-        return
-    meet(team)
-    if first == last or is_set(&job.stop):
-        return
-    m.kernels.log_sum_exp(c.maximum + first * c.stride, c.sum + first * c.stride, c.stride, last - first, parts,
-                          c.log_sum_exp + first)
-    for row in range(first, last):
-        if stopped(job, private):
-            break
-        finish_row(job, op, &a, row, team, private.scratch)
+        choices[row].first_part = parts * team.rank // team.size
+    while first < job.picked:
+        last = min(job.picked, first + SUMMED_ROWS)
+        for part in range(parts * team.rank // team.size, parts * (team.rank + 1) // team.size):
+            if stopped(job, private):
+                break
+            compute_part(job, op, &a, choices, team.rank, private.scratch, part, first, last)
+        if last > job.written:
+            meet(team)
+            finish_rows(job, op, &a, max(first, job.written), last, private, team)
+            if last < job.picked:
+                meet(team)      # before the next rows take the place of these sums
+        first = last

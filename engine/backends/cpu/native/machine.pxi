@@ -168,7 +168,7 @@ cdef struct Choice:
     RowChoice* rows             # [threads][rows]
     RowChoice* likely           # [threads][rows], the same for the best words before any change; NULL: none are wanted
     Line* lines                 # [rows]
-    float* maximum              # [rows][parts], of each part of the columns; the same for sum
+    float* maximum              # [picked rows, at most SUMMED_ROWS][parts], of each part of the columns; so is sum
     float* sum
     Py_ssize_t stride           # floats from the sums of a row to those of the next one
     float* log_sum_exp          # [rows]

@@ -194,7 +194,7 @@ cdef struct RowChoice:
     float temperature
     float depth_of_top_p        # -inf without top_p
     float depth_of_min_p        # how far a word may be below the largest logit; -inf without min_p
-    int most                    # the most of them, beside those of a part
+    int most                    # the most of them, beside those of a part; a multiple of 16
     int many                    # when there are more, the bar is raised
     int collected               # how many there are; -1: they were too many
     float collected_bar         # only logits above it are collected
