@@ -203,10 +203,9 @@ class Generation(StepWork):
         if not self.reserves:
             return most
         shared = len(self.prompt) // BLOCK      # cells of the prompt; all others may be of one hypothesis alone
-        # Beams that part inside a cell copy it, while their parents still have theirs. Weights of cross-attention need
-        # one more pass over a whole result.
-        return BLOCK * (shared + self.rows * (cells_of(most) - shared) + self.rows - 1
-                        + (cells_of(self.limit) if self.request.heads else 0))
+        copies = self.rows - 1      # of a cell in which hypotheses part, while their parent still has its own
+        one_more_pass = cells_of(self.limit) if self.request.heads else 0       # for weights of cross-attention
+        return BLOCK * (shared + self.rows * (cells_of(most) - shared) + copies + one_more_pass)
 
     def reset(self) -> None:
         """Forget the results, and all that `StepWork.reset` forgets."""

@@ -246,8 +246,8 @@ class Sequence:
         """Return the row of a step that reads the next n ids."""
         read, first = self.read, self.first_scored
         end = read + n
-        wanted = 0 if first >= end else end - (first if first > read else read)     # from `first` on; faster than max
-        return Row(self.work.number, self.hypothesis, self.ids[read:end], wanted, self.wants)
+        scored = 0 if first >= end else end - (first if first > read else read)     # those from `first` on, without max
+        return Row(self.work.number, self.hypothesis, self.ids[read:end], scored, self.wants)
 
     def append(self, token: int) -> None:
         """Add an id, after which scores are wanted."""

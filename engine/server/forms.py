@@ -19,6 +19,7 @@ from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..text.sentences import choose_prompt
 from ..text.tokenizer import NO_TOKENIZER
+from .json_steps import JsonRows
 from .refusals import TEI, ErrorForm, NotFinite, Refusal
 from .requests import Answer, RequestService
 
@@ -312,6 +313,13 @@ def finite(array: Any) -> np.ndarray:
     if not np.isfinite(array).all():
         raise NotFinite
     return np.ascontiguousarray(array)
+
+
+def scored_rows(rows: Sequence[Any], single: bool) -> JsonRows:
+    """Return the labels or tags of each input, or those of one alone; raises `NotFinite` for a score that is NaN."""
+    for row in rows:
+        finite([one["score"] for one in row])
+    return JsonRows(rows[0] if single else rows)
 
 
 def options_of(form: Form, family: ErrorForm, model: AnyModel) -> dict[str, Any]:

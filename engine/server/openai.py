@@ -22,6 +22,7 @@ from .forms import (
     check_not_empty,
     dimensions_of,
     finite,
+    scored_rows,
 )
 from .images import Inputs, inputs_of
 from .json_steps import JsonRows
@@ -116,12 +117,8 @@ def tag(form: TagForm, model: AnyModel) -> Wanted:
     options = {"aggregation_strategy": form.aggregation_strategy, "ignore_labels": _labels_of(form, model),
                "words": form.words} | ({} if form.stride is None else {"stride": form.stride})
 
-    def body(answer: Answer, asked: Asked) -> Any:
-        for row in answer.value:
-            finite([tag["score"] for tag in row])
-        return JsonRows(answer.value[0] if single else answer.value)
-
-    return Wanted("tag", texts, body, options=options, single=single)
+    return Wanted("tag", texts, lambda answer, asked: scored_rows(answer.value, single), options=options,
+                  single=single)
 
 
 def _labels_of(form: TagForm, model: AnyModel) -> list[str]:

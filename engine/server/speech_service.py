@@ -267,27 +267,46 @@ class HearingTurns:
         return sum(min(one.left, windows) for one in others)
 
     def enter(self, hearing: Hearing) -> None:
-        """Let a recording have its next window when it is its turn."""
+        """Let a recording have its first window when it is its turn."""
         with self._lock:
             self._lines.setdefault(hearing.owner, deque()).append(hearing)
         self._start()
 
+    def go_on(self, hearing: Hearing) -> None:
+        """Put a recording behind the others of its owner when a window of it has ended and more windows follow.
+
+        Its owner keeps the number of the last turn, and so waits for all other owners. Nothing for one that has left.
+        """
+        with self._lock:
+            if hearing not in self._heard:
+                return
+            self._end_window(hearing)
+            self._lines.setdefault(hearing.owner, deque()).append(hearing)
+        self._start()
+
     def leave(self, hearing: Hearing, ended: bool = False) -> None:
-        """Give the place of a recording to another one; nothing for one that has left. ended: a window has ended."""
+        """Forget a recording, if it has not left before. ended: its last window has ended."""
         owner = hearing.owner
         with self._lock:
-            begun, line = self._heard.pop(hearing, None), self._lines.get(owner, deque())
-            if begun is None and hearing in line:
+            line = self._lines.get(owner, deque())
+            if hearing in self._heard:
+                self._end_window(hearing, ended)
+            elif hearing in line:
                 line.remove(hearing)
                 if not line:
                     del self._lines[owner]
-            elif begun is not None and ended:
-                self._costs.append((time.monotonic() - begun) / (len(self._heard) + 1))
             if owner not in self._lines and all(one.owner != owner for one in self._heard):
                 self._latest.pop(owner, None)
         self._start()
 
+    def _end_window(self, hearing: Hearing, ended: bool = True) -> None:
+        """Give a place free, and note the cost of a window that has `ended`: those heard at once share the time."""
+        begun = self._heard.pop(hearing)
+        if ended:
+            self._costs.append((time.monotonic() - begun) / (len(self._heard) + 1))
+
     def _start(self) -> None:
+        """Start windows while there are places. The lock is released before `go`, which may come back here."""
         while True:
             with self._lock:
                 if len(self._heard) >= self._most or not self._lines:
@@ -460,8 +479,7 @@ class SpeechService(RequestService):
         hearing.work = work
         if hearing.window_ended and work is not None:
             hearing.window_ended = False
-            self._hearings.leave(hearing, ended=True)
-            self._hearings.enter(hearing)
+            self._hearings.go_on(hearing)
         else:
             self._go(hearing)
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..heads.zero_shot import TEMPLATE
-from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, characters_of, check_not_empty, finite
+from .forms import AnyModel, Form, Kind, Route, Wanted, characters_of, check_not_empty, scored_rows
 from .images import Item, inputs_of
-from .json_steps import JsonRows
 from .refusals import TEI, Refusal
-from .requests import Answer
 from .settings import MAX_LABELS, MAX_TOKENIZED
 from .tei import Parameters, take_parameters
 
@@ -45,14 +41,10 @@ def zero_shot(form: ZeroShotForm, model: AnyModel) -> Wanted:
             raise Refusal("too_large", f"parameters.candidate_labels has {found:,} {what}, and a request may have "
                           f"{most:,}; send fewer", "parameters.candidate_labels")
 
-    def body(answer: Answer, asked: Asked) -> Any:
-        for row in answer.value:
-            finite([one["score"] for one in row])
-        return JsonRows(answer.value[0] if single else answer.value)
-
     options = {"top_k": None, "candidate_labels": labels, "hypothesis_template": given.hypothesis_template,
                "multi_label": bool(given.multi_label)}
-    return Wanted("classify", inputs, body, options=options, single=single)
+    return Wanted("classify", inputs, lambda answer, asked: scored_rows(answer.value, single), options=options,
+                  single=single)
 
 
 ROUTES = (Route("/zero-shot", Kind(TEI, ZeroShotForm, zero_shot, ("classify",))),)

@@ -31,9 +31,7 @@ def test_owners_take_turns_and_then_their_recordings(most):
     while heard:
         order.append(one := heard.pop(0))
         one.left -= 1
-        turns.leave(one, ended=True)
-        if one.left:
-            turns.enter(one)
+        (turns.go_on if one.left else turns.leave)(one)
     assert turns.cost >= 0
     owners = "".join(one.owner for one in order)
     assert len(order) == 10
@@ -44,6 +42,19 @@ def test_owners_take_turns_and_then_their_recordings(most):
     assert (turns._lines, turns._heard, turns._latest) == ({}, {}, {})
 
 
+def test_an_owner_of_one_recording_has_no_more_turns_than_others():
+    heard: list[One] = []
+    turns = HearingTurns(1, heard.append)
+    for owner in "ccdda":
+        turns.enter(One(owner, 9))
+    order = ""
+    while heard:
+        one = heard.pop()
+        order, one.left = order + one.owner, one.left - 1
+        (turns.go_on if one.left else turns.leave)(one)
+    assert order[1:16] == "dac" * 5, order
+
+
 def test_a_recording_leaves_the_line():
     heard: list[One] = []
     turns = HearingTurns(1, heard.append)
@@ -52,6 +63,7 @@ def test_a_recording_leaves_the_line():
         turns.enter(one)
     turns.leave(second)
     turns.leave(second)
+    turns.go_on(second)
     assert heard == [first]
     turns.leave(first)
     turns.leave(third)

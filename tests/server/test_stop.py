@@ -108,7 +108,7 @@ def lost_lines(path):
     return float(re.search(rb"\nengine_log_lines_lost_total (\S+)", found)[1])
 
 
-@pytest.mark.parametrize("streams", ["2>/dev/full >/dev/full", "2>&- >&- <&-", "2>&3"])
+@pytest.mark.parametrize("streams", ["2>&- >&- <&-", "2>&3 >/dev/full"])
 def test_a_log_that_cannot_be_written_changes_nothing(model, tmp_path, streams):
     """A full disk, closed descriptors, and a pipe that is full and that nobody reads."""
     reader, writer = os.pipe()
@@ -134,7 +134,7 @@ def test_a_log_that_cannot_be_written_changes_nothing(model, tmp_path, streams):
                 client.sendall(request % (len(body), body))
                 assert client.recv(2**16).startswith(b"HTTP/1.1 200 ")
         # The thread of the log counts them in its own time; those for the pipe still wait for a reader.
-        wait_for(lambda: lost_lines(path) >= (0 if streams == "2>&3" else 4))
+        wait_for(lambda: lost_lines(path) >= (0 if "2>&3" in streams else 4))
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             client.sendall(b"no request\r\n\r\n")

@@ -78,8 +78,7 @@ class Warp(threading.Thread, Lanes):
         """Committed groups of asynchronous copies that are not finished, oldest first."""
         self.uncommitted: list[Callable[[], None]] = []
         self._writers: dict[int, np.ndarray] = {}
-        """For arrays in static shared memory, by address: the lanes that wrote its elements since `show_writes`, or -1.
-        """
+        """For arrays in static shared memory, by `id`: the lane that wrote each element since `show_writes`, or -1."""
 
     def store(self, array: Any, index: Any, value: Any) -> None:
         """Set array[index] of each lane, and note who wrote to static shared memory."""

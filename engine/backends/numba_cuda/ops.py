@@ -108,7 +108,7 @@ class CudaOps:
             out = self.device.allocate((B * H * T, d), np.uint16)
             limits = self._integers(*call.lengths.tolist()).reshape(B, 1)
             products = self._hopper or self._products
-            products.separate_attention(q, k, v, out, self._integers(H, G, T, S), limits, T,
+            products.separate_attention(q, k, v, out, (H, G, T, S), limits,
                                         ScoreRule(call.scale, (left, right), call.softcap))
             return at.rounded(out, (B, H, T, d))
 

@@ -6,8 +6,9 @@ All classes have the same methods, so that the plan does not depend on the preci
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ...base.errors import UnsupportedError
 from ...programs.program import Program
 from ...weights.bfloat16 import to_bfloat16
-from .device import Device
+from .device import Device, upload
 from .kernels import attention, attention_hopper, float32, linear, linear_few, linear_hopper
 from .ptx.scores import CAP_RATE
 from .support import buffers_of
@@ -29,7 +30,7 @@ _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float3
 
 
 RECENT_MAPS = 64
-"""Largest number of tensor maps that are kept for arrays of callers."""
+"""Largest number of tensor maps, and of sizes, that are kept for arrays of callers."""
 KINDS = PLAIN, CHANGED, RELATIVE = "plain", "changed", "relative"
 """Kinds of attention: scores as they are, with a cap or biases by distance, with relative positions."""
 
@@ -159,18 +160,18 @@ class BFloat16Products:
         kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows, **scores.options)
         self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, *scores.arguments(*self._dummies))
 
-    def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Any, limits: Any, T: int, scores: ScoreRule
+    def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Sequence[int], limits: Any, scores: ScoreRule
                            ) -> None:
         """Compute the attention of heads that lie apart: q, out [B H T, d], k, v [B G S, d].
 
-        sizes: int32 [4], H, G, T and S. limits: int32 [B, 1], the number of keys of each sequence. Scores are capped at
+        sizes: H, G, T and S. limits: int32 [B, 1], the number of keys of each sequence. Scores are capped at
         most.
         """
-        d = out.shape[1]
+        T, d = sizes[2], out.shape[1]
         rows = self.tile_rows(T, d, scores.kind)
         kernel = _bfloat16_attention(d, rows, capped=scores.softcap > 0, apart=True)
-        self._device.launch(kernel, (len(out) // T * -(-T // rows),), q, k, v, out, sizes, limits,
-                            *scores.arguments(*self._dummies))
+        self._device.launch(kernel, (len(out) // T * -(-T // rows),), q, k, v, out, *map(np.int32, sizes),
+                            limits, *scores.arguments(*self._dummies))
 
     def _terms(self, qkv: Any, relative: DeviceRelative, out: Any, heads: int) -> None:
         """Compute the terms of relative positions: each head of queries and keys times its rows of the table."""
@@ -194,6 +195,7 @@ class HopperProducts(BFloat16Products):
         super().__init__(device)
         self._hopper_tile, self._lasting = tile, lasting
         self._maps: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._uploaded = lru_cache(RECENT_MAPS)(lambda *integers: upload(device, np.array(integers, np.int32)))
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
         return linear_hopper.lay_out(to_bfloat16(weight))
@@ -229,17 +231,17 @@ class HopperProducts(BFloat16Products):
         self._device.launch(_hopper_attention(d, tile_rows, capped=capped, biased=biased), grid, qkv_map, out,
                             cu_seqlens, tiles, key_heads, *scores.arguments(*self._dummies)[:7])
 
-    def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Any, limits: Any, T: int, scores: ScoreRule
+    def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Sequence[int], limits: Any, scores: ScoreRule
                            ) -> None:
-        d = out.shape[1]
+        T, d = sizes[2], out.shape[1]
         if d not in attention_hopper.WIDTHS:
-            super().separate_attention(q, k, v, out, sizes, limits, T, scores)
+            super().separate_attention(q, k, v, out, sizes, limits, scores)
             return
         rows = self.tile_rows(T, d, scores.kind)
         kernel = _hopper_attention(d, rows, capped=scores.softcap > 0, apart=True)
         grid = (min(self._device.multiprocessors, len(out) // T * -(-T // rows)),)
         maps = [self._map(matrix, attention_hopper.KEYS) for matrix in (q, k, v)]
-        self._device.launch(kernel, grid, *maps, out, sizes, limits, np.int32(1),
+        self._device.launch(kernel, grid, *maps, out, self._uploaded(*sizes), limits, np.int32(1),
                             *scores.arguments(*self._dummies)[:7])
 
     def lay_out(self, weight: Any) -> Any:

@@ -64,7 +64,7 @@ def tiles(cu_seqlens: np.ndarray, rows: int, keys: np.ndarray | None = None) -> 
 # - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
 # or, of a kernel for arrays that lie apart:
 # - q, k, v: u16 [B H T, d], [B G S, d] and [B G S, d]; out: u16 [B H T, d]
-# - sizes: i32 [4], H, G, T and S
+# - H, G, T, S: i32
 # - limits: i32 [B, 1], the number of keys of each sequence
 # and then of both:
 # - scale: f32 > 0
@@ -108,19 +108,19 @@ def attention_kernel(d: int, rows: int = 128, *, capped: bool = False, biased: b
                stride, address(out) + (types.int64(begin) * heads + head) * pitch, heads * pitch, begin, top, length,
                tiles[cuda.blockIdx.x, 2], head, heads, scale, left, right, rate, cap, line, slopes, terms, numbers)
 
-    def separate(q: Any, k: Any, v: Any, out: Any, sizes: Any, limits: Any, scale: Any, left: Any, right: Any,
-                 rate: Any, cap: Any, line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
-        begin, key_begin, top, T, limit = item(types.int32(cuda.blockIdx.x), sizes, limits)
+    def separate(q: Any, k: Any, v: Any, out: Any, H: Any, G: Any, T: Any, S: Any, limits: Any, scale: Any, left: Any,
+                 right: Any, rate: Any, cap: Any, line: Any, slopes: Any, terms: Any, numbers: Any) -> None:
+        begin, key_begin, top, limit = item(types.int32(cuda.blockIdx.x), (H, G, T, S), limits)
         away = types.int64(begin) * pitch
         attend(address(q) + away, address(k) + types.int64(key_begin) * pitch, address(v) - address(k), pitch,
                address(out) + away, pitch, begin, top, T, limit, 0, 1, scale, left, right, rate, cap, line, slopes,
                terms, numbers)
 
     matrix = u16[:, ::1]
+    first = (*[matrix] * 4, *[i32] * 4) if apart else (matrix, matrix, i32[::1])
     return Kernel(f"attention{' apart' * apart} d={d} rows={rows}{' capped' * capped}{' biased' * biased}"
                   f"{' relative' * relative}", separate if apart else packed, threads=THREADS,
-                  signature=(*[matrix] * (4 if apart else 2), i32[::1], i32[:, ::1], f32, i32, i32, f32, f32,
-                             f32[:, ::1], f32[::1], matrix, i32[::1]),
+                  signature=(*first, i32[:, ::1], f32, i32, i32, f32, f32, f32[:, ::1], f32[::1], matrix, i32[::1]),
                   shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
                   blocks_per_sm=3 if rows == 64 and d <= 64 and not relative else 2,
                   instructions={"HMMA": rows // 64 * keys * d // 64})
@@ -131,10 +131,10 @@ GROUP = 8
 
 
 def separate_item(rows: int) -> Any:
-    """Make a device function (number, sizes, limits) -> (begin, key_begin, top, length, keys) of arrays that lie apart.
+    """Make a device function (number, sizes, limits) -> (begin, key_begin, top, keys) of arrays that lie apart.
 
-    They are those of a tile of one head of a sequence: begin, key_begin: the rows of the head's first query and first
-    key; length, keys: their numbers; top: the tile's first query. Tiles are numbered by groups of heads, and in a group
+    sizes: H, G, T and S. The result is that of a tile of one head of a sequence: the rows of the head's first query and
+    first key, the tile's first query, and the number of keys. Tiles are numbered by groups of heads, and in a group
     from the last tile of each head to the first: where queries see no later keys, the last tiles take longest.
     """
 
@@ -148,7 +148,7 @@ def separate_item(rows: int) -> Any:
         head = types.int32(first + within % size)
         sequence = types.int32(head // H)
         key_head = types.int32(sequence * G + head % H // (H // G))
-        return (types.int32(head * T), types.int32(key_head * S), types.int32((tiles - 1 - within // size) * rows), T,
+        return (types.int32(head * T), types.int32(key_head * S), types.int32((tiles - 1 - within // size) * rows),
                 limits[sequence, 0])
 
     return item

@@ -222,8 +222,8 @@ def _item(apart: bool, rows: int) -> Any:
 
     @device_function
     def item_apart(number: Any, items: Any, sizes: Any, limits: Any, heads: Any) -> Any:
-        begin, key_begin, top, length, keys = separate(types.int32(min(number, items - 1)), sizes, limits)
-        return begin, key_begin, top, length, keys, types.int32(0)
+        begin, key_begin, top, keys = separate(types.int32(min(number, items - 1)), sizes, limits)
+        return begin, key_begin, top, sizes[2], keys, types.int32(0)
 
     return item_apart if apart else item
 
