@@ -190,7 +190,7 @@ class Exchange:
         await self._hand_over([{"type": "http.response.body", "body": b"", "more_body": False}])
 
     def _flow(self, stream: Any, writer: Any, waiter: asyncio.Future[bytes], deadline: float) -> None:
-        """Write the events of a stream as they come, in calls of the event loop: a task for each takes twice the time.
+        """Write the events of a stream as they come, in calls of the event loop, without a turn of the task for each.
 
         waiter: gets what the task of the request has to do itself: send the first events or the last ones, send events
         that a client has no room for, and raise an error. Nothing more is written once it is done.
