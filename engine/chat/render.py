@@ -173,11 +173,12 @@ class Templates:
             text = self._answer(request)
             if len(text) > MAX_ANSWER:
                 return LONG, f"{len(text):,}"
-            text.encode()
+            text.encode()       # a lone surrogate is an error of the template, and not one of whoever sends the text
             return TEXT, text
         except MemoryError:
             return MEMORY, ""
         except Exception as error:
+            # `raise_exception` raises TemplateError itself; Jinja2's own errors are of classes below it.
             return (REFUSED if type(error).__name__ == "TemplateError" else FAILED), _message(error)
 
     def _answer(self, request: dict[str, Any]) -> str:

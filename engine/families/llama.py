@@ -162,10 +162,10 @@ def read_generator(values: Values) -> Parts:
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`.
 
-    A token sees no later token, unless the config says `is_causal: false`, which code of such models reads.
+    A token sees no later token, unless the config says `is_causal: false` or `use_bidirectional_attention: true`.
     """
     both_ways = values.get("is_causal") is False or boolean(values, "use_bidirectional_attention", False)
-    if both_ways:       # whether a window has both sides then, no published model says
+    if both_ways:       # no published model shows whether a window reaches to both sides then
         fields.refuse_variants(values, {"use_sliding_window": False})
     # `read_config` takes causal models alone.
     read = values if not both_ways else values | {"is_causal": True, "use_bidirectional_attention": False}

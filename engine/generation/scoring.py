@@ -198,8 +198,12 @@ class _LastLogits(Group):
     """Prompts whose last logits are wanted."""
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Keep the logits of prompts that are read."""
-        lines, begin = iter(scores.logits), 0       # the next line of all logits, and the next logit of given ids
+        """Keep the logits of prompts, each of which comes here once, when its last token has been read.
+
+        `scores.logits` has a line for each prompt that wants all logits; `scores.chosen.given` has the wanted logits of
+        the other ones, end to end.
+        """
+        lines, begin = iter(scores.logits), 0
         for sequence in cast(List[_Prompt], sequences):
             work = cast(LastLogits, sequence.work)
             if isinstance(work.ids, slice):

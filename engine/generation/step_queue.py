@@ -135,8 +135,9 @@ class StepQueue(WorkQueue):
 
         priority: a work of a higher one enters and is read first. owner: whose work it is; owners have equal shares of
         the tokens that are read. deadline: the `time.monotonic()` at which the work ends with `TimedOut`; 0 for none.
-        stop: that of the call, which a step of this call alone looks at. session, pace: of the session that the work
-        belongs to. Raises `Closing` after `close`.
+        stop: that of the caller; native code looks at it in steps in which no work of another caller takes part.
+        session: the session that the work belongs to, and pace: what that session says of the length of steps. Raises
+        `Closing` after `close`.
         """
         self._check_open()
         entry = DecoderEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), session, pace)

@@ -69,8 +69,9 @@ def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
         reason = f"encoding_format must be float or base64, not {shown(form)}"
     elif width is not None and (type(width) is not int or width < 1):
         reason = f"dimensions must be an int of at least 1, not {shown(width)}"
+    elif not isinstance(model := body.get("model", ""), str):
+        reason = f"model must be a string, not {shown(model)}"
     else:
-        model = str(body.get("model", ""))
         return BatchRequest(name, tuple(texts), model=model, encoding_format=form, dimensions=width)
     return BatchRequest(name, reason=reason)
 

@@ -295,7 +295,11 @@ class Job:
 
     def _complete_units(self, chunks: Iterable[tuple[Unit, JobRows, Computed, bool]]
                         ) -> Iterator[tuple[Unit, JobRows, Computed]]:
-        """Yield each unit with the results of all its chunks."""
+        """Yield each unit with all its rows and the results of all its chunks.
+
+        chunks: (unit, all its rows, the results of one chunk of its texts, whether it is the last one of the unit), in
+        order, and those of a unit one after the other.
+        """
         parts: list[Computed] = []
         for unit, rows, computed, last in chunks:
             parts.append(computed)
@@ -313,7 +317,8 @@ def open_job(folder: Folder, settings: JobSettings, version: str, isa: str, allo
     description = {"engine": version, **settings.description}
     if _sets_to_record(folder, description, isa, allow_mixed_isa) is None:
         return
-    # Two jobs that begin at once would both see no record, so only the one that has the claim looks and writes.
+    # Two jobs that begin at once would both see no record, so only the one that has the claim looks and writes. An
+    # object store gives the claim to everybody: there, two jobs of different options must not begin at once.
     while (give_up := folder.claim(JOB)) is None:
         time.sleep(0.01)
     try:

@@ -126,7 +126,7 @@ def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
 
 
 def check_count(file: InputFile, part: Range, count: int, most: int) -> None:
-    """Raise `InputError` where a range of a file of a store has more rows than a unit may have."""
+    """Raise `InputError` where another row is one too many for a unit. count: the rows of the range so far."""
     if count >= most:
         raise InputError(f"{file.label} has more than {most:,} rows in its bytes {part.first:,} to {part.last:,}, and "
                          "a unit may have no more; give a smaller --unit-bytes, or a larger --unit-rows")
@@ -412,7 +412,7 @@ class BatchRequests(_Strings):
     """The `Format` of batches of requests to /v1/embeddings, one on each line; its texts stand in adjacent rows."""
 
     def __init__(self, most: int, size: int):
-        """most, size: the most lines and the bytes of a range; a line may have several texts, so rows are counted."""
+        """most, size: the most lines and the bytes of a range, and the most texts, of which a line may have several."""
         self._lines, self._most = Lines(parse_text, most, size), most
 
     def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
@@ -425,7 +425,7 @@ class BatchRequests(_Strings):
             if line is not None and not line.strip():
                 continue
             request = read_request(line)
-            check_count(file, part, len(rows.texts), self._most)
+            check_count(file, part, len(rows.texts), self._most)       # a request stays whole, so the last may pass it
             for text in request.texts or [Unreadable(request.reason)]:
                 rows.add(position, text, {"request": request})
         return rows

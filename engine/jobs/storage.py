@@ -84,7 +84,10 @@ class Folder(Protocol):
         """Delete a file, if it is there."""
 
     def claim(self, name: str) -> Callable[[], None] | None:
-        """Return a function that gives up the claim on a unit; None if another process has it."""
+        """Claim the right to write a file, and return a function that gives it up; None if another process has it.
+
+        It ends with the process. Without locks, as on an object store, everybody has it, so writers write equal bytes.
+        """
 
 
 class LocalFolder:

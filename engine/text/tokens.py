@@ -42,7 +42,8 @@ class Tokens:
 def merge_tokens(parts: Sequence[tuple[Tokens, Sequence[int]]]) -> Tokens:
     """Return the tokens of some sentences of several calls, one call after the other.
 
-    parts: the tokens of each call, and the numbers of its sentences. What all calls leave out stays None.
+    parts: the tokens of each call, and which of its sentences are wanted. Where only some calls have skips or reads,
+    the others get the values that mean none and all. Either all calls have asked and embeds, or none has.
     """
     if len(parts) == 1 and [*parts[0][1]] == [*range(len(parts[0][0].input_ids))]:
         return parts[0][0]

@@ -91,13 +91,13 @@ def upload(device: Device, array: np.ndarray) -> Any:
 
 
 class Gpu:
-    """The CUDA device that is current when this object is created."""
+    """The `Device`, which explains methods and attributes, that is the current CUDA device when this is created."""
 
     def __init__(self) -> None:
         from cuda.core import Device as CoreDevice
 
         self._core = CoreDevice()
-        self._process = os.getpid()
+        self._process = os.getpid()     # another one is a fork
         self.activate()
         self.name = str(self._core.name)
         self.capability: tuple[int, int] = tuple(self._core.compute_capability)

@@ -251,13 +251,17 @@ class HopperProducts(BFloat16Products):
         self._device.launch(_lay_out(), linear_hopper.lay_out_grid(M, K), weight, laid)
         return laid
 
-    def _map(self, matrix: Any, rows: int) -> Any:
-        """Return the tensor map of a matrix; of those that do not last, the latest ones are kept."""
+    def _map(self, matrix: Any, box_rows: int) -> Any:
+        """Return the tensor map of a matrix, of which TMA copies so many rows at a time.
+
+        A plan's arrays last, and so do their maps; of the maps of arrays of single calls, the latest ones are kept. One
+        may go at any time, because freeing memory waits for the kernels that are queued.
+        """
         if self._lasting:
-            return self._device.tensor_map(matrix, rows)
-        key = self._device.pointer(matrix), *matrix.shape, rows
+            return self._device.tensor_map(matrix, box_rows)
+        key = self._device.pointer(matrix), *matrix.shape, box_rows
         if key not in self._maps:
-            self._maps[key] = self._device.tensor_map(matrix, rows, lasting=False)
+            self._maps[key] = self._device.tensor_map(matrix, box_rows, lasting=False)
             if len(self._maps) > RECENT_MAPS:
                 self._maps.popitem(last=False)
         self._maps.move_to_end(key)

@@ -87,9 +87,12 @@ def read_vocabulary(folder: ModelFolder) -> TextConfig | None:
 
 
 def _class_of(settings: TokenizerSettings) -> str:
-    """Return the class that a folder names, or that its model_type has, without "Fast"; "" if it names none."""
+    """Return the class that a folder names, or that its model_type has, without "Fast"; "" if it names none.
+
+    A folder with code of its own gives a text that is the name of no class, and stands in the message.
+    """
     if (settings.values.get("auto_map") or {}) != {}:
-        return "of remote code"     # the name of no class, for the message
+        return "of remote code"
     named = settings.values.get("tokenizer_class", settings.config.get("tokenizer_class"))
     if named is None:
         model_type = settings.config.get("model_type")

@@ -137,9 +137,10 @@ def _maxima(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
 
 def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
              w_stride: ir.Value, out: ir.Value, out_stride: ir.Value, correction: ir.Value) -> None:
-    """Compute out = correction out + a w; a [depth][mr] is P^T, w [depth][nv*VL] values.
+    """Continue the sums of attention of mr queries: out[i] = correction[i] out[i] + (a^T w)[i].
 
-    If `correction` is null, out is not initialized yet, and the result is a w.
+    a: [depth][mr], the weights of `depth` keys. w: [depth][nv * VL], their values. correction: [mr], what a new maximum
+    makes of the sums so far; null for the first keys, when `out` is not initialized yet: the result is a^T w then.
     """
     sums = multiply(b, mr, nv, depth, a, SIZE(1), a_stride, w, w_stride)
     places = [[shift(b, shift(b, out, b.mul(out_stride, SIZE(i))), j * VL) for j in range(nv)] for i in range(mr)]

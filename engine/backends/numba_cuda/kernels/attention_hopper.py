@@ -393,8 +393,11 @@ def _consumer(d: int, capped: bool, biased: bool) -> Any:
 def _products(d: int) -> tuple[Any, Any]:
     """Make the device functions that start the products of scores and of sums.
 
-    start_scores(scores, queries, number, bars), with a descriptor, waits for the keys; start_sums(sums, weights,
-    number) does not wait for the values
+        start_scores(scores, queries, number, bars)     waits for the keys
+        start_sums(sums, weights, number)               does not wait for the values
+
+    queries: wgmma's descriptor of the queries in shared memory, which counts in units of 16 bytes. number: that of the
+    block of keys, of which the ring holds the last few. bars: the address of the barriers.
     """
     panels = d // 64
     place, wait_full, _ = _ring(d)

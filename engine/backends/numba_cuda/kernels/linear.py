@@ -70,7 +70,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     residual or if `wide`, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`. gate: whether w and the
     bias have the rows of a gate and of another map in turns (`interleave`), a multiple of 16 rows; out is [N, M / 2].
     With z in the grid, the kernel computes z maps side by side, of K columns of x each: x is [N, at least z K], w is [z
-    M, K], and out is [N, z M].
+    M, K], the bias is [z M], and the residual and out are [N, z M].
     """
     rows, columns, slot, ring = tile.rows, tile.columns, tile.slot, tile.stages * tile.slot
     ahead = (tile.stages - 1) * DEPTH       # how far ahead of the product the copies are

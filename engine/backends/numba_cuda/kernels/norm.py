@@ -124,8 +124,9 @@ def finish_function(affine: bool, threads: int) -> Any:
 
         finish(values, first, place, width, weight, bias, residual, outputs, out32, out16)
 
-    affine: whether there is a weight and a bias. place: number of the row's first element in the outputs and in the
-    residual, each of `width` columns; residual: an address, 0 for none.
+    affine: whether there is a weight and a bias. values: QUADS x 4 numbers of the thread, normalised. first: the column
+    of the first one. outputs: which of out32 and out16 are written; the other one is a dummy. place: number of the
+    row's first element in the outputs and in the residual, each of `width` columns; residual: an address, 0 for none.
     """
 
     @device_function
