@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from engine.backends.numba_cuda import compiler, stored
 from engine.backends.numba_cuda.kernel import Arch, Code, Kernel
@@ -66,12 +68,24 @@ def build(path: Path, make: Callable[[Kernel], Code], kernels: list[Kernel]) -> 
         if len(codes) == len(kernels):
             return codes
     codes = {}
-    for number, kernel in enumerate(kernels, 1):
-        print(f"\r{path.name}: {number} of {len(kernels)}", end="", file=sys.stderr, flush=True)
-        codes[kernel.name] = make(kernel)
+    # Kernels are closures, which processes take over by a fork and not by a pickle.
+    with multiprocessing.get_context("fork").Pool(initializer=_compiles.extend, initargs=([make, kernels],)) as pool:
+        for number, code in enumerate(pool.imap(_compiled, range(len(kernels)))):
+            codes[kernels[number].name] = code
+            print(f"\r{path.name}: {number + 1} of {len(kernels)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     stored.write_archive(path, {kernel.name: (kernel, codes[kernel.name]) for kernel in kernels})
     return codes
+
+
+_compiles: list[Any] = []
+"""In a process that compiles: what compiles a kernel, and the kernels."""
+
+
+def _compiled(number: int) -> Code:
+    """Return the code of a kernel, in a process that compiles."""
+    make, kernels = _compiles
+    return make(kernels[number])
 
 
 def digest(cubin: bytes) -> str:
