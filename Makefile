@@ -78,7 +78,7 @@ $(CUDA)/installed: tests/backends/numba_cuda/requirements.txt
 test-cuda: $(CUDA)/installed  ## Check the CUDA kernels without a GPU: run as Python, and assembled by ptxas
 	$(CUDA)/bin/python -m pytest -n 2 tests/backends/numba_cuda
 
-cubins: $(CUDA)/installed  ## Compile the stored kernels of the CUDA backend (no GPU; a quarter of an hour of one core)
+cubins: $(CUDA)/installed  ## Compile the stored kernels of the CUDA backend (no GPU; a quarter of an hour of two cores)
 	$(CUDA)/bin/python -m tools.cubins
 
 test-cuda-families: $(CUDA)/installed  ## As test-cuda, with every golden encoder and each kernel by both compilers (ten minutes)
