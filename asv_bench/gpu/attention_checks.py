@@ -178,18 +178,24 @@ class Change:
         return self.scale * terms
 
 
+def call_of(q: Any, k: Any, v: Any, *, causal: bool = False, window: tuple[int | None, int | None] = (None, None),
+            softcap: float = 0.0) -> AttentionCall:
+    """Return the call that `engine.ops.attention` makes of arrays [B,H,T,d], [B,G,S,d] and [B,G,S,e]."""
+    (B, _, _, d), S = q.shape, k.shape[2]
+    left, right = (None, 0) if causal else window
+    return AttentionCall(q, k, v, scale=1 / math.sqrt(d), softcap=softcap,
+                         low=np.full(B, -UNBOUNDED if left is None else -left, np.int64),
+                         high=np.full(B, UNBOUNDED if right is None else right + 1, np.int64),
+                         lengths=np.full(B, S, np.int64))
+
+
 def run_call(dtype: str, T: int, S: int, d: int, options: dict[str, Any],
              device: Device) -> tuple[np.ndarray, np.ndarray]:
     """Run `engine.ops.attention` as it is called for arrays on the GPU, with fewer heads of keys."""
     B, H, G = 2, 4, 2
     arrays = [normal(40 + i, B, heads, rows, d) for i, (heads, rows) in enumerate(((H, T), (G, S), (G, S)))]
     stored = [to_bfloat16(array) if dtype == "bfloat16" else array for array in arrays]
-    left, right = (None, 0) if options.get("causal") else options.get("window", (None, None))
-    low = np.full(B, -UNBOUNDED if left is None else -left, np.int64)
-    high = np.full(B, UNBOUNDED if right is None else right + 1, np.int64)
-    q, k, v = (SharedArray(device, upload(device, x.reshape(-1)), x.shape, dtype) for x in stored)
-    call = AttentionCall(q, k, v, 1 / math.sqrt(d), options.get("softcap", 0.0), low, high,  # type: ignore[arg-type]
-                         np.full(B, S, np.int64))
-    out = CudaOps(device).attention(call)
+    shared = [SharedArray(device, upload(device, x.reshape(-1)), x.shape, dtype) for x in stored]
+    out = CudaOps(device).attention(call_of(*shared, **options))
     exact = ops.attention(*map(widened, stored), backend="reference", **options)
     return out.numpy().reshape(-1, d), exact.reshape(-1, d)

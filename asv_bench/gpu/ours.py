@@ -22,11 +22,10 @@ from engine.backends.numba_cuda.products import (
 )
 from engine.backends.numba_cuda.shared_array import SharedArray
 from engine.backends.numba_cuda.weights import DeviceAffine
-from engine.backends.ops_interface import UNBOUNDED, AttentionCall
 from engine.model.run_config import RunConfig
 from engine.weights.bfloat16 import to_bfloat16
 
-from .attention_checks import staged
+from .attention_checks import call_of, staged
 from .cases import MODELS, Attention, Call, Encoder, Linear, Rows, Window
 from .data import model_weights, normal, packed
 from .timing import take_turns, timed
@@ -85,10 +84,7 @@ def call(device: Device, case: Call) -> Contenders:
     operations, stored = CudaOps(device), to_bfloat16(normal(0, case.tokens * case.width))
     shape = case.B, case.H, case.T, case.d
     arrays: list[Any] = [SharedArray(device, upload(device, stored), shape, "bfloat16") for _ in range(3)]
-    everywhere = np.full(case.B, UNBOUNDED, np.int64)
-    made = AttentionCall(*arrays, scale=1 / math.sqrt(case.d), softcap=0.0, low=-everywhere,
-                         high=np.ones(case.B, np.int64) if case.causal else everywhere,
-                         lengths=np.full(case.B, case.T, np.int64))
+    made = call_of(*arrays, causal=case.causal)
     return {"engine": timed(lambda: operations.attention(made), lambda: device.mark()())}
 
 

@@ -73,7 +73,7 @@ class EmulatedDevice:
     def mark(self) -> Callable[[], None]:
         return lambda: None
 
-    def tensor_map(self, matrix: np.ndarray, box_rows: int, lasting: bool = True) -> np.ndarray:
+    def tensor_map(self, matrix: np.ndarray, box_rows: int) -> np.ndarray:
         return tensor_map(matrix, box_rows)
 
     def pointer(self, array: np.ndarray) -> int:

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,10 +57,10 @@ class Device(Protocol):
     def mark(self) -> Callable[[], None]:
         """Return a function that waits until all work that is queued now is done."""
 
-    def tensor_map(self, matrix: Any, box_rows: int, lasting: bool = True) -> Any:
-        """Return a tensor map, with which Hopper's TMA copies boxes [box_rows, 64] of a bfloat16 matrix.
+    def tensor_map(self, matrix: Any, box_rows: int) -> Any:
+        """Return a new tensor map, with which Hopper's TMA copies boxes [box_rows, 64] of a bfloat16 matrix.
 
-        It lasts as long as the device object, or, unless `lasting`, as long as the caller keeps it.
+        It depends on the address and the shape of the matrix alone.
         """
 
     number: int
@@ -90,6 +91,11 @@ def upload(device: Device, array: np.ndarray) -> Any:
     return copy
 
 
+def recent_integers(device: Device, most: int) -> Callable[..., Any]:
+    """Return a function of integers that gives them as an int32 array on the device, and keeps the latest arrays."""
+    return lru_cache(most)(lambda *integers: upload(device, np.array(integers, np.int32)))
+
+
 class Gpu:
     """The `Device`, which explains methods and attributes, that is the current CUDA device when this is created."""
 
@@ -108,7 +114,6 @@ class Gpu:
         self._stream = self._core.create_stream()
         self.stream = int(self._stream.handle)
         self._loaded: dict[int, tuple[Kernel, Any]] = {}
-        self._maps: dict[tuple[int, ...], Any] = {}
 
     def activate(self) -> None:
         if os.getpid() != self._process:
@@ -150,15 +155,11 @@ class Gpu:
     def mark(self) -> Callable[[], None]:
         return self._stream.record().sync
 
-    def tensor_map(self, matrix: Any, box_rows: int, lasting: bool = True) -> Any:
+    def tensor_map(self, matrix: Any, box_rows: int) -> Any:
         from .tensor_map import encode
 
-        key = matrix.pointer, *matrix.shape, box_rows
-        if not lasting:
-            return upload(self, encode(*key))
-        if key not in self._maps:
-            self._maps[key] = upload(self, encode(*key))  # the map depends on the key only
-        return self._maps[key]
+        rows, columns = matrix.shape
+        return upload(self, encode(matrix.pointer, rows, columns, box_rows))
 
     def pointer(self, array: memory.DeviceArray) -> int:
         return array.pointer

@@ -18,10 +18,10 @@ import numpy as np
 from ...base.errors import UnsupportedError
 from ...weights.bfloat16 import from_bfloat16
 from ..ops_interface import AttentionCall
-from .device import Device, upload
+from .device import Device, recent_integers, upload
 from .kernels import attention, float32, linear, operations
 from .kernels.strided_attention import per_lane, strided_attention_kernel
-from .products import BFloat16Products, HopperProducts, ScoreRule
+from .products import RECENT, BFloat16Products, HopperProducts, ScoreRule
 from .score_function import score_function
 from .shared_array import STORED, SharedArray
 from .weights import DeviceAffine
@@ -54,7 +54,7 @@ class CudaOps:
     def __init__(self, device: Device):
         self.device = device
         self._kept: dict[tuple[int, int], tuple[np.ndarray, list[Any]]] = {}
-        self._integers = lru_cache(64)(self._uploaded_integers)
+        self._integers = recent_integers(device, RECENT)
 
     @cached_property
     def _products(self) -> BFloat16Products:
@@ -64,10 +64,7 @@ class CudaOps:
     @cached_property
     def _hopper(self) -> HopperProducts | None:
         """The kernels in bfloat16 with `wgmma`, or None where they do not run."""
-        return HopperProducts(self.device, lasting=False) if self.device.capability == (9, 0) else None
-
-    def _uploaded_integers(self, *integers: int) -> Any:
-        return upload(self.device, np.array(integers, np.int32))
+        return HopperProducts(self.device, most_maps=RECENT) if self.device.capability == (9, 0) else None
 
     def keep(self, arrays: Iterable[np.ndarray]) -> None:
         """See `Ops.keep`: each is uploaded at its first use, and stays on the device."""

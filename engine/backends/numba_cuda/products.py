@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from ...base.errors import UnsupportedError
 from ...programs.program import Program
 from ...weights.bfloat16 import to_bfloat16
-from .device import Device, upload
+from .device import Device, recent_integers
 from .kernels import attention, attention_hopper, float32, linear, linear_few, linear_hopper
 from .ptx.scores import CAP_RATE
 from .support import buffers_of
@@ -29,8 +29,8 @@ _lay_out, _few_linear = cache(linear_hopper.lay_out_kernel), cache(linear_few.li
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
 
 
-RECENT_MAPS = 64
-"""Largest number of tensor maps, and of sizes, that are kept for arrays of callers."""
+RECENT = 64
+"""How many tensor maps, and how many arrays of integers, are kept for the arrays of callers."""
 KINDS = PLAIN, CHANGED, RELATIVE = "plain", "changed", "relative"
 """Kinds of attention: scores as they are, with a cap or biases by distance, with relative positions."""
 
@@ -190,12 +190,14 @@ class HopperProducts(BFloat16Products):
 
     laid_out = True
 
-    def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None, lasting: bool = True):
-        """tile: as `BFloat16Products`. lasting: whether the device keeps the tensor maps of all operands."""
+    def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None, most_maps: int | None = None):
+        """tile: as `BFloat16Products`. most_maps: how many tensor maps are kept, the latest ones; None for all of them,
+        as for a plan, whose arrays last and whose recorded launches hold the addresses of their maps.
+        """
         super().__init__(device)
-        self._hopper_tile, self._lasting = tile, lasting
+        self._hopper_tile, self._most_maps = tile, most_maps
         self._maps: OrderedDict[tuple[int, ...], Any] = OrderedDict()
-        self._uploaded = lru_cache(RECENT_MAPS)(lambda *integers: upload(device, np.array(integers, np.int32)))
+        self._sizes = recent_integers(device, RECENT)
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
         return linear_hopper.lay_out(to_bfloat16(weight))
@@ -241,7 +243,7 @@ class HopperProducts(BFloat16Products):
         kernel = _hopper_attention(d, rows, capped=scores.softcap > 0, apart=True)
         grid = (min(self._device.multiprocessors, len(out) // T * -(-T // rows)),)
         maps = [self._map(matrix, attention_hopper.KEYS) for matrix in (q, k, v)]
-        self._device.launch(kernel, grid, *maps, out, self._uploaded(*sizes), limits, np.int32(1),
+        self._device.launch(kernel, grid, *maps, out, self._sizes(*sizes), limits, np.int32(1),
                             *scores.arguments(*self._dummies)[:7])
 
     def lay_out(self, weight: Any) -> Any:
@@ -254,15 +256,12 @@ class HopperProducts(BFloat16Products):
     def _map(self, matrix: Any, box_rows: int) -> Any:
         """Return the tensor map of a matrix, of which TMA copies so many rows at a time.
 
-        A plan's arrays last, and so do their maps; of the maps of arrays of single calls, the latest ones are kept. One
-        may go at any time, because freeing memory waits for the kernels that are queued.
+        A map that is not kept may go at any time, because freeing memory waits for the kernels that are queued.
         """
-        if self._lasting:
-            return self._device.tensor_map(matrix, box_rows)
         key = self._device.pointer(matrix), *matrix.shape, box_rows
         if key not in self._maps:
-            self._maps[key] = self._device.tensor_map(matrix, box_rows, lasting=False)
-            if len(self._maps) > RECENT_MAPS:
+            self._maps[key] = self._device.tensor_map(matrix, box_rows)
+            if self._most_maps is not None and len(self._maps) > self._most_maps:
                 self._maps.popitem(last=False)
         self._maps.move_to_end(key)
         return self._maps[key]
