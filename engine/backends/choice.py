@@ -14,7 +14,7 @@ from .wants import Changes, Draw, LineWants, Want
 
 
 def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
-    """Return what is wanted of each line of logits [L, V]. wants: [L]. The arithmetic is in the dtype of the logits."""
+    """Return what each of the wants [L] asks of its line of logits [L, V], computed in the dtype of the logits."""
     log_sum_exp = np.empty(len(wants), np.float32)
     best, likely, given, drawn = _WordLists(), _WordLists(), [np.zeros(0, np.float32)], _WordLists()
     for i, (x, want) in enumerate(zip(logits, wants, strict=True)):

@@ -49,7 +49,7 @@ class TornMark:
 
     def __init__(self) -> None:
         self.torn = False
-        """Whether a run has begun and not come to its end: it still runs, or an exception ended it."""
+        """Whether the last run has not come to its end: it still runs, or an exception ended it."""
 
     def run(self, work: Callable[[], _Result], repair: Callable[[], object]) -> _Result:
         """Return the result of `work`; call `repair` first if the last run was torn.

@@ -156,7 +156,7 @@ class Generation(StepWork):
         self.cached = self._most_cached()
 
     def apart(self) -> List[Generation]:
-        """Return a work for each sample, in place of this one: together they come to the same samples.
+        """Return one work for each sample, to be submitted in place of this work. The samples are the same.
 
         A server submits these, because each gives its row and its cells to others by itself, and this work would keep
         all of its own to its end. Call it before this work has entered a queue.
@@ -184,7 +184,7 @@ class Generation(StepWork):
         return self.rows > 1 or bool(self.request.heads)
 
     def _wants(self, vocab_size: int) -> tuple[Want, ...]:
-        """Return what is wanted after a token without rules and draws; `PathGroup.prepare` makes all other wants."""
+        """Return the want of a token that no rule changes and no draw chooses. `PathGroup.prepare` makes the others."""
         if not self.needs_logits:
             return (Want(best=self.width, likely=self.likely),)
         if self.config.logprobs is None:
@@ -267,7 +267,8 @@ class Generation(StepWork):
     def note_prompt(self, path: Path, lines: Iterable[tuple[float, tuple[TokenLogprob, ...]]]) -> None:
         """Keep the log probabilities of ids of the prompt, unless they are there already.
 
-        lines: (log probability, likely tokens) of the ids behind those that were read last, up to `path.read` itself.
+        lines: (log probability, likely tokens) of the ids that follow the ids of the last step; the last of them is the
+        id at `path.read`.
         """
         assert self.echo is not None
         known, listed = self.echo.logprobs, [*lines]
@@ -415,7 +416,7 @@ class PathGroup(Group):
         return Want(best=self.width, likely=self.likely, changes=changes)
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Continue hypotheses with the scores of their last tokens; those that go on are the new `live` ones."""
+        """Continue hypotheses with the scores of their last tokens, and keep those that go on as `live`."""
         paths, begun = cast(list[Path], sequences), cast(list[Path], [])
         if self._echoing and any(map(_reads_prompt, paths)):
             paths, scores, begun = self._note_prompts(paths, rows, scores, outcome)

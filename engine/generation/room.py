@@ -37,7 +37,7 @@ class CacheRoom:
         self.waiting: list[Sequence] = []
         """The sequences that wait for room, of requests that have entered; the first one is next."""
         self._memory_cells: int | None = None    # the cells that were in use when the system had no memory for more
-        self._spare = -1        # there are at least so many free cells; below 0, `make_room` has to count them
+        self._spare = -1        # a number of cells that are certainly free; below 0, `make_room` has to count them
 
     @property
     def cells(self) -> int | None:
@@ -105,7 +105,7 @@ class CacheRoom:
                               key=lambda one: (-one.work.entry.priority, not one.is_back, one.work.entry.number))
 
     def leave(self, work: StepWork) -> None:
-        """Forget the sequences of a work that ends, if some wait; those that have entered, the caller forgets.
+        """Forget the waiting sequences of a work that ends. The caller forgets those that have entered.
 
         The memory of its cells is free then, so a bound that came from a lack of memory goes.
         """
@@ -148,7 +148,7 @@ class CacheRoom:
         self.wait([sequence])
 
     def last(self, entered: List[Sequence], even_safe: bool = False) -> Sequence | None:
-        """Return the sequence of the lowest priority that came last, of those that may give way; None if none may.
+        """Return the sequence that gives way next, or None if none may: the last one of the lowest priority.
 
         even_safe: whether even those may that have come back and have not reached their goals.
         """

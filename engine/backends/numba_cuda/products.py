@@ -254,7 +254,7 @@ class HopperProducts(BFloat16Products):
         return laid
 
     def _map(self, matrix: Any, box_rows: int) -> Any:
-        """Return the tensor map of a matrix, of which TMA copies so many rows at a time.
+        """Return the tensor map of a matrix. box_rows: how many rows TMA copies at a time.
 
         A map that is not kept may go at any time, because freeing memory waits for the kernels that are queued.
         """
