@@ -77,7 +77,7 @@ def test_a_pair_has_the_same_score_in_any_call():
 
 
 def test_rank():
-    reranker = load()
+    reranker = load(backend="auto")     # NumPy's matrix products have other bits in other batches on some CPUs
     scores = reranker.predict([("cats", text) for text in DOCUMENTS])
     ranked = reranker.rank("cats", DOCUMENTS)
     assert [result["score"] for result in ranked] == sorted(scores.tolist(), reverse=True)
