@@ -103,11 +103,17 @@ class Generation(StepWork):
                  limit: int, rules: Rules, make: Callable[[Generation, int], Group],
                  uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp,
                  new_text: Callable[[], IncrementalText] | None = None) -> None:  # fmt: skip
-        """source, prompt: ids [S], or None, and [P]. packed: the source as `SourceStepper.open` takes it.
+        """Take a request that `checks.py` has checked, and derive all that does not change while it is computed.
 
-        limit: the most tokens of a result, prompt included. rules: of the settings. make: returns a new group for this
-        request and others like it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text:
-        returns the text of no tokens yet; None without a tokenizer.
+        source: the ids that the encoder reads, [S]; None for a model without an encoder.
+        packed: the source as `SourceStepper.open` takes it.
+        prompt: the ids that the decoder reads first.
+        limit: the most tokens of a result, prompt included.
+        rules: how the settings of the request change logits.
+        make: returns a new group for this request and others with the same `key`.
+        uniforms: the numbers to draw with, [samples, n]; None to make them from the seed.
+        exp: the exponential function of the backend, so that probabilities have its bits.
+        new_text: returns a text of no tokens yet; None without a tokenizer.
         """
         super().__init__()
         self._make = make
@@ -120,7 +126,10 @@ class Generation(StepWork):
                                                               config.include_stop, least)
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.first_sample = 0
-        """The number of its first sample, whose random numbers are those of that sample of the request."""
+        """The index, in the request, of the first sample of this work: more than 0 only after `apart`.
+
+        Sample i of this work draws the numbers of sample `first_sample` + i of the request.
+        """
         self.reserves = self._reserves()
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
@@ -135,10 +144,10 @@ class Generation(StepWork):
         self.renormalizes = config.renormalize_logits and bool(self.rules) and self.beams > 1
         self.width = min(self.candidates, vocab_size) if self.beams > 1 else 1
         """The number of best tokens of a row that the search looks at, if it draws none."""
-        changes_log_p = self.beams > 1 and (self.rules.penalizes or self.renormalizes)      # in place of logits
+        changes_log_p = self.beams > 1 and (self.rules.penalizes or self.renormalizes)      # not the logits
         self.needs_logits = changes_log_p or self.rules.timestamps is not None or self.width > MOST_TOP
-        """Whether a step must give all logits: by this request alone."""
-        if config.logprobs is not None:     # `reset` keeps them: they come again with the same bits, and may be read
+        """Whether a step must give all logits of the rows of this request."""
+        if config.logprobs is not None:     # `reset` keeps them: a stream may read them, and they come again alike
             self.logprobs = [[] for _ in range(config.num_return_sequences)]
         self.likely = min(config.logprobs or 0, vocab_size)
         """The number of likely tokens in each place that the results have."""
@@ -294,7 +303,7 @@ class Generation(StepWork):
         return sum(result.ended for result in results)
 
     def result(self, path: Path, last: int, score: float, text: StopText | None) -> Generated:
-        """Return the result of a hypothesis that ends with one more token, `last`.
+        """Return the result of a hypothesis (`path`) that ends with one more token, `last`.
 
         score, text: of all tokens, that one included. An end token is neither among the ids nor in the text.
         """
