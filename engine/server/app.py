@@ -93,7 +93,7 @@ class Exchange:
         status: int | None = None
         try:
             try:
-                self._served.files.check()
+                self._served.files.check()      # refuses the request if a file of the model has changed
                 headers, parts = await self._answer(room)
                 self._served.files.check()      # again: a file of the model may have changed meanwhile
                 status = 200
