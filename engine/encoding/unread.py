@@ -46,12 +46,12 @@ class UnreadText(Tokens):
 
     @property
     def input_ids(self) -> list[np.ndarray]:    # type: ignore[override]
-        """The ids of each text, for which the texts are tokenized now."""
+        """The ids of the text, in a list of one array; this tokenizes the text, unless that was done before."""
         return self._tokens().input_ids
 
     @property
     def token_type_ids(self) -> list[np.ndarray]:   # type: ignore[override]
-        """The token types of each text, for which the texts are tokenized now."""
+        """The token types of the text, in a list of one array; this tokenizes the text, unless that was done before."""
         return self._tokens().token_type_ids
 
     @property

@@ -103,57 +103,91 @@ class Generation(StepWork):
                  limit: int, rules: Rules, make: Callable[[Generation, int], Group],
                  uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp,
                  new_text: Callable[[], IncrementalText] | None = None) -> None:  # fmt: skip
-        """source, prompt: ids [S], or None, and [P]. packed: the source as `SourceStepper.open` takes it.
+        """Take a request that `checks.py` has checked, and derive all that does not change while it is computed.
 
-        limit: the most tokens of a result, prompt included. rules: of the settings. make: returns a new group for this
-        request and others like it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text:
-        returns the text of no tokens yet; None without a tokenizer.
+        source: the ids that the encoder reads, [S]; None for a model without an encoder.
+        packed: the source as `SourceStepper.open` takes it.
+        prompt: the ids that the decoder reads first.
+        limit: the most tokens of a result, prompt included.
+        rules: how the settings of the request change logits.
+        make: returns a new group for this request and others with the same `key`.
+        uniforms: the numbers to draw with, [samples, n]; None to make them from the seed.
+        exp: the exponential function of the backend, so that probabilities have its bits.
+        new_text: returns a text of no tokens yet; None without a tokenizer.
         """
         super().__init__()
-        self._make = make
         self.request, self.config, self.cache_key = request, request.config, request.cache_key
         self.source_ids, self.packed, self.prompt, self.limit = source, packed, prompt, limit
-        self.uniforms, self.exp = uniforms, exp
+        self.rules, self.uniforms, self.exp, self._make = rules, uniforms, exp, make
+        self.source = 0 if source is None else len(source)
+        self.tokens_in = self.source + len(prompt)
+        self._set_search()
+        self._set_tokens(new_text)
+        self._set_scores(rules.vocab_size)
+        self._set_results()
+
+    def _set_search(self) -> None:
+        """Set how many hypotheses there are, how they choose tokens, and the room that they need."""
         config = self.config
-        least = max(config.min_new_tokens, config.min_length - len(prompt))     # new tokens that a result has at least
-        self.new_text = None if new_text is None else partial(_empty_stop_text, new_text, config.stop_strings,
-                                                              config.include_stop, least)
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.first_sample = 0
-        """The number of its first sample, whose random numbers are those of that sample of the request."""
-        self.reserves = self._reserves()
+        """The index, in the request, of the first sample of this work: more than 0 only after `apart`.
+
+        Sample i of this work draws the numbers of sample `first_sample` + i of the request.
+        """
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
-        self.ends_at = frozenset(() if config.ignore_eos else config.eos_token_id)
-        self.forced_ends = sorted(set(config.forced_eos_token_id))
-        self.first = len(prompt) + len(forced_first(config, len(prompt)))
-        """The number of ids before the first one that a result shows: of the prompt and a forced first token."""
         self.draw = Draw(config.temperature, config.top_k, config.top_p, config.min_p) if self.draws else None
-        self.rules, vocab_size = rules, rules.vocab_size
+        """How they are drawn."""
+        self.reserves = self._reserves()
+        self.cached = self._most_cached()
+
+    def _set_tokens(self, new_text: Callable[[], IncrementalText] | None) -> None:
+        """Set where the new tokens of a result begin and end, and which ones the source forbids."""
+        config, size = self.config, len(self.prompt)
+        least = max(config.min_new_tokens, config.min_length - size)        # new tokens that a result has at least
+        self.new_text = None if new_text is None else partial(_empty_stop_text, new_text, config.stop_strings,
+                                                              config.include_stop, least)
+        self.ends_at = frozenset(() if config.ignore_eos else config.eos_token_id)
+        """The end tokens: a result ends before one."""
+        self.forced_ends = sorted(set(config.forced_eos_token_id))
+        """The end tokens of which one must be the last token, at the limit; none: any token may be."""
+        self.first = size + len(forced_first(config, size))
+        """The number of ids before the first one that a result shows: of the prompt and a forced first token."""
         n = config.encoder_no_repeat_ngram_size     # a result may not have n ids in a row that the source has
-        self.followers = followers_of(prompt if source is None else source, n, vocab_size) if n else {}
-        self.renormalizes = config.renormalize_logits and bool(self.rules) and self.beams > 1
+        source = self.prompt if self.source_ids is None else self.source_ids
+        self.followers = followers_of(source, n, self.rules.vocab_size) if n else {}
+        """The runs of n ids of the source, as `followers_of` returns them."""
+
+    def _set_scores(self, vocab_size: int) -> None:
+        """Set what a step must give for each row: the best tokens, the likely ones, or all logits."""
+        config, rules = self.config, self.rules
+        self.renormalizes = config.renormalize_logits and bool(rules) and self.beams > 1
+        """Whether a beam search makes the probabilities sum to 1 again after the rules have changed them."""
         self.width = min(self.candidates, vocab_size) if self.beams > 1 else 1
         """The number of best tokens of a row that the search looks at, if it draws none."""
-        changes_log_p = self.beams > 1 and (self.rules.penalizes or self.renormalizes)      # in place of logits
-        self.needs_logits = changes_log_p or self.rules.timestamps is not None or self.width > MOST_TOP
-        """Whether a step must give all logits: by this request alone."""
-        if config.logprobs is not None:     # `reset` keeps them: they come again with the same bits, and may be read
-            self.logprobs = [[] for _ in range(config.num_return_sequences)]
+        changes_log_p = self.beams > 1 and (rules.penalizes or self.renormalizes)       # not the logits
+        self.needs_logits = changes_log_p or rules.timestamps is not None or self.width > MOST_TOP
+        """Whether a step must give all logits of the rows of this request."""
         self.likely = min(config.logprobs or 0, vocab_size)
         """The number of likely tokens in each place that the results have."""
         self.wants = self._wants(vocab_size)
+        """What a step gives for a row whose token no rule changes and no draw chooses."""
+
+    def _set_results(self) -> None:
+        """Set what the results begin with, and all of them if no token has to be computed."""
+        config, prompt = self.config, self.prompt
         self.finished: list[Generated | None] = []
         """The result of each sample, or the best finished results of a beam search, best first."""
+        if config.logprobs is not None:     # `reset` keeps them: a stream may read them, and they come again alike
+            self.logprobs = [[] for _ in range(config.num_return_sequences)]
         if config.echo:
             first = [] if config.logprobs is None else [TokenLogprob(int(prompt[0]), None)]
-            self.echo = Echo(prompt.tolist(), request.text, first)
+            self.echo = Echo(prompt.tolist(), self.request.text, first)
         self.scores_prompt = self.echo is not None and config.logprobs is not None and len(prompt) > 1
-        if limit == len(prompt) and not self.scores_prompt:
+        """Whether the ids of the prompt need log probabilities, too."""
+        if self.limit == len(prompt) and not self.scores_prompt:
             self.known = self._results_without_tokens()
-        self.source = 0 if source is None else len(source)
-        self.tokens_in = self.source + len(prompt)
-        self.cached = self._most_cached()
 
     def apart(self) -> List[Generation]:
         """Return one work for each sample, to be submitted in place of this work. The samples are the same.
@@ -294,7 +328,7 @@ class Generation(StepWork):
         return sum(result.ended for result in results)
 
     def result(self, path: Path, last: int, score: float, text: StopText | None) -> Generated:
-        """Return the result of a hypothesis that ends with one more token, `last`.
+        """Return the result of a hypothesis (`path`) that ends with one more token, `last`.
 
         score, text: of all tokens, that one included. An end token is neither among the ids nor in the text.
         """

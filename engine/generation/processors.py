@@ -111,7 +111,7 @@ class Follower:
         if rules.source_ngram > 1:
             self._tables.append((rules.source_ngram - 1, source))
         for id in source.get((), ()):       # of runs of one id, none of which may come again
-            self._use(id)
+            self._ban_after_use(id)
         self._most = max((m for m, _ in self._tables), default=0)
         self._tail: list[int] = []      # the last ids, `_most` of them
         self._changes: Changes | None = None
@@ -173,7 +173,7 @@ class Follower:
             self._new.add(id)
             self._addends = None
         if inside and n == 1:
-            self._use(id)
+            self._ban_after_use(id)
         if inside and len(tail) >= n - 1 > 0:
             run = tuple(tail[len(tail) + 1 - n :])
             before = self._ngrams.get(run, ())
@@ -182,8 +182,8 @@ class Follower:
             tail.append(id)
             del tail[: -self._most]
 
-    def _use(self, id: int) -> None:
-        """Let an id never come again, if a rule forbids repeated runs of one id."""
+    def _ban_after_use(self, id: int) -> None:
+        """Ban an id from now on, if no n-gram may repeat and n is 1: then each id may come once."""
         if self._used is not None and id < self._rules.vocab_size:
             self._used.add(id)
 

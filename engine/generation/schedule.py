@@ -97,8 +97,8 @@ class Schedule:
         """Forget all works, and what was read for their owners."""
         self._owners, self._queues, self._entered, self._unread_owners = {}, {}, set(), set()
 
-    def wait(self, work: DecoderWork) -> None:
-        """Let a work wait.
+    def add(self, work: DecoderWork) -> None:
+        """Put a work into the line of those that wait.
 
         An owner who asks for something again starts at the lowest count of tokens of those who ask now (or at the
         highest count of all, if nobody does): nobody may be served first because he asked for nothing for a while.

@@ -181,9 +181,9 @@ class StepQueue(WorkQueue):
         return entered, max(0, len(self._open) + len(self._arrived) - entered)
 
     def _enter(self, entry: DecoderEntry) -> None:
-        """Let a work that has arrived wait in the schedule, from its beginning."""
+        """Put a work that has arrived, or that has to begin again, into the line of the schedule."""
         entry.restart()
-        self.schedule.wait(entry.work)
+        self.schedule.add(entry.work)
 
     def _forget(self, entry: DecoderEntry) -> None:
         """Forget a work that ends; what it has read is kept, unless the work ended with an error of its own."""

@@ -248,13 +248,15 @@ class HeadMethods(EngineBase):
 
         sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
         task: "query" or "document", which differ in their prompt, their limit on tokens, whether they are filled up
-            with [MASK], and which tokens are left out; or None. `encode_query` and `encode_document` choose it.
+            with [MASK], and which tokens are left out. `encode_query` and `encode_document` choose it. None: the
+            model's default prompt and its own limit; otherwise as a document.
         prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence in place of
             the prompt of the task.
         normalize_embeddings: scale each vector to length 1, even when the model does not.
         batch_size, show_progress_bar, truncation, timeout: as in `encode`.
 
         Returns a list of n arrays, float32 [T_i, D'], or one array for a single string; `similarity` compares them.
+        D' is the width of these vectors, and T_i counts the tokens that are not left out.
         Raises `InputError`, and `UnsupportedError` for a model with one vector for each text.
         """
         options = EncodeTokensOptions(task=task, prompt_name=prompt_name, prompt=prompt,

@@ -211,7 +211,7 @@ class Loaded(metaclass=_Named):
 
     @property
     def calibrated_tasks(self) -> list[str]:
-        """What `engine.calibrate` can calibrate: tasks, of which the first is its default."""
+        """The tasks that `engine.calibrate` accepts for this model, calibrated or not; the first is its default."""
         return [*self._calibrated_outputs]
 
     @property

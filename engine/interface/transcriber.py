@@ -159,9 +159,10 @@ class Transcriber(Loaded):
         """Return for each recording the code of its language, and the probability that the model gives it.
 
         audio: as for `transcribe`; the model hears the first window of each recording. A list gives a list of pairs,
-        and a single recording one pair. Raises `UnsupportedError` for a model of English alone.
+        and a single recording one pair. Raises `UnsupportedError` for a model of English alone, and for a model of
+        letters (CTC).
         """
         if isinstance(self._transcription, LetterTranscription) or not self.languages:
-            raise UnsupportedError(self._transcription.no_languages)
+            raise UnsupportedError(self._transcription.why_no_languages)
         languages = [self._transcription.language(item) for item in check_recordings(audio)]
         return languages[0] if is_recording(audio) else languages

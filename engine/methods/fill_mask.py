@@ -37,7 +37,10 @@ class _Words(Workload):
     """The best words for the mask of each text, or for each of its masks a list of them."""
 
     def __init__(self, runner: HeadRunner, texts: Sequence[str], top_k: int, targets: np.ndarray | None):
-        """targets: the ids to choose from; None for all."""
+        """runner: the head, which gives logits of the vocabulary. top_k: how many words each mask gets.
+
+        targets: the ids to choose from; None for all.
+        """
         super().__init__(Computation(runner.encoder.queue, partial(_mask_logits, runner)), texts,
                          cost=Cost(sequence=NUMBER * runner.config.outputs + DICTIONARY * top_k))
         self._runner, self._top_k, self._targets = runner, top_k, targets

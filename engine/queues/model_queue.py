@@ -93,9 +93,10 @@ class ModelQueue(WorkQueue):
                ) -> RowsTicket:
         """Let a work wait until it is computed, and return its ticket at once.
 
-        priority: a work of a higher one is first. owner: whose work it is; owners have equal shares of the tokens.
-        deadline: the `time.monotonic()` at which the work ends with `TimedOut`; 0 for none. stop: that of the call,
-        which a caller that waits looks at, and a batch of this work alone. Raises `Closing` after `close`.
+        priority: works of a higher priority are computed first. owner: whose work it is; owners have equal shares of
+        the tokens. deadline: the `time.monotonic()` at which this work ends with `TimedOut`, wherever it is; 0 for
+        none. stop: ends the call, by its timeout for instance. The thread that waits for the ticket checks it; a
+        running batch checks it only if it has pieces of no other work. Raises `Closing` after `close`.
         """
         self._check_open()
         return self._accept(RowsTicket(self, RowsEntry(next(self._numbers), work, priority, owner,
@@ -104,7 +105,7 @@ class ModelQueue(WorkQueue):
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
         """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
 
-        stop: that of the call, which a caller that waits looks at, and a batch of this work alone.
+        stop: ends the call, as in `submit`.
         """
         rows = self._compute_alone(work, stop)
         if rows is not None:
@@ -238,7 +239,10 @@ class ModelQueue(WorkQueue):
         self.order.drop(entry)
 
     def _reset(self) -> None:
-        """Forget all works, and take back the pieces of batches that were never computed."""
+        """Empty the order, and give each open work the pieces back that were taken and never computed.
+
+        `_mend` then lets the open works enter again.
+        """
         self.order, self._new, self.in_flight = Order(), [], 0
         for entry in [*self._open.values()]:
             entry.rewind()

@@ -28,7 +28,7 @@ class Queued(Protocol):
 
     @property
     def priority(self) -> int:
-        """A work of a larger number is first."""
+        """Works with a larger number are computed first."""
 
     @property
     def owner(self) -> Hashable:
@@ -40,7 +40,7 @@ class Queued(Protocol):
 
     @property
     def left(self) -> int:
-        """The tokens that were not taken."""
+        """The tokens of the pieces that no batch has taken."""
 
     @property
     def first(self) -> int:
@@ -52,15 +52,16 @@ class Queued(Protocol):
 
     @property
     def pieces_left(self) -> int:
-        """The number of pieces that were not taken."""
+        """The number of pieces that no batch has taken."""
 
     def take_all(self) -> None:
         """Take all pieces that are left."""
 
-    def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
-        """Take the next pieces until they have `grain` tokens, and return (their number, their tokens).
+    def take(self, grain: int, max_tokens: int, max_pieces: float, oversize: bool) -> tuple[int, int]:
+        """Take pieces in order until they have `grain` tokens or more, and return (their number, their tokens).
 
-        room, most: the most tokens and pieces. oversize: whether the first one may have more tokens.
+        max_tokens, max_pieces: what they may have at most; inf pieces are no limit. oversize: whether the first piece
+        may have more than `max_tokens`. Returns (0, 0) if the first piece does not fit.
         """
 
 

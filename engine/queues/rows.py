@@ -65,15 +65,16 @@ class RowsEntry(Entry):
         self.taken = len(self.work.order)
         self.left = self.pieces_left = self.first = 0
 
-    def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
-        """Take the next pieces until they have `grain` tokens, and return (their number, their tokens).
+    def take(self, grain: int, max_tokens: int, max_pieces: float, oversize: bool) -> tuple[int, int]:
+        """Take pieces in order until they have `grain` tokens or more, and return (their number, their tokens).
 
-        room, most: the most tokens and pieces. oversize: whether the first one may have more tokens.
+        max_tokens, max_pieces: what they may have at most; inf pieces are no limit. oversize: whether the first piece
+        may have more than `max_tokens`. Returns (0, 0) if the first piece does not fit.
         """
         costs, order, taken, size = self.work.costs, self.work.order, self.taken, 0
-        while taken < len(order) and size < grain and taken - self.taken < most:
+        while taken < len(order) and size < grain and taken - self.taken < max_pieces:
             cost = costs[order[taken]]
-            if size + cost > room and not oversize:
+            if size + cost > max_tokens and not oversize:
                 break
             taken, size, oversize = taken + 1, size + cost, False
         pieces = taken - self.taken

@@ -24,7 +24,7 @@ class Memory:
     def __init__(self, most: int = MAX_HELD):
         """most: the bytes that all requests may need together."""
         self.most, self.used = most, 0
-        self._of_keys: Counter[str] = Counter()
+        self._of_keys: Counter[str] = Counter()     # the bytes that the requests of each API key need
         self._lock = threading.Lock()
 
     @property
@@ -58,9 +58,10 @@ class Memory:
             room.closed = True
 
     def _count(self, room: Room, size: int) -> None:
+        """Set the bytes of one request to `size`, in the totals too. The caller holds the lock."""
         more, room.size = size - room.size, size
         self.used += more
-        if room.key:        # without keys nobody asks whose bytes they are
+        if room.key:        # without API keys there are no shares of keys to guard
             self._of_keys[room.key] += more
             if not self._of_keys[room.key]:
                 del self._of_keys[room.key]

@@ -86,13 +86,16 @@ class Exchange:
         self._alarm = Alarm()
 
     async def run(self, room: Room) -> None:
-        """Read the request, compute and answer; write a line into the log. room: counts its memory."""
+        """Read the request, compute and answer; write a line into the log. room: counts its memory.
+
+        The log has status 499 if the client has closed the connection (`Gone`), and none if the request was cancelled.
+        """
         status: int | None = None
         try:
             try:
-                self._served.files.check()
+                self._served.files.check()      # refuses the request if a file of the model has changed
                 headers, parts = await self._answer(room)
-                self._served.files.check()      # it was computed while a file changed
+                self._served.files.check()      # again: a file of the model may have changed meanwhile
                 status = 200
             except (Gone, asyncio.CancelledError):
                 raise

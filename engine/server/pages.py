@@ -46,22 +46,22 @@ class Page:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
-        request, family = self._served.id_of(headers), TEI if self._answer in (_info, _health) else OPENAI
+        request_id, form = self._served.id_of(headers), TEI if self._answer in (_info, _health) else OPENAI
         try:
             if not self._is_open:
                 self._served.owner(headers)
             response = self._answer(self._served, scope)
-            response.headers["x-request-id"] = request
+            response.headers["x-request-id"] = request_id
         except Refusal as refusal:
-            response = _refused_page(self._served, family, refusal, request)
+            response = _refused_page(self._served, form, refusal, request_id)
         await response(scope, receive, send)
 
 
-def _refused_page(served: Served, family: ErrorForm, refusal: Refusal, request: str) -> Response:
-    """Count a refusal, and return the answer that says why."""
+def _refused_page(served: Served, form: ErrorForm, refusal: Refusal, request_id: str) -> Response:
+    """Count a refusal, and return the answer that says why, with the id of the request in its headers."""
     served.metrics.refuse(refusal.reason)
-    status, headers, body = refused(family, refusal, request)
-    return _response(status, [*headers, (b"x-request-id", request.encode())], body)
+    status, headers, body = refused(form, refusal, request_id)
+    return _response(status, [*headers, (b"x-request-id", request_id.encode())], body)
 
 
 def _response(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Response:

@@ -34,7 +34,7 @@ class Pending:
     deadline: float
     """The time.monotonic() after which nobody waits for it."""
     future: Result | None
-    """What its caller has; None once it has its result."""
+    """The future that the caller holds; None once the future has its result."""
     room: Room
     """What counts its memory."""
     base: int
@@ -48,7 +48,7 @@ class Pending:
     prepared: Any = None
     """Its inputs, ready for the model."""
     tickets: tuple[Any, ...] = ()
-    """Those of its works in the queue of the model."""
+    """The tickets of its works in the queue of the model."""
     settled: bool = False
     """Whether its future has its result, or nobody waits for one."""
     tokenize: float = 0.0
@@ -95,7 +95,7 @@ class Answer:
     """Whether each input was cut."""
     times: Times
     bytes: int = 0
-    """About how much memory the value takes, and what is written of it."""
+    """An estimate of the bytes in memory of the value, and of the body that is written from it."""
     new_tokens: int = 0
     """How many tokens a model has written."""
 
@@ -148,7 +148,7 @@ class RequestService(ABC):
     workers: Workers
     """The threads that prepare requests and write their answers."""
     memory: Memory
-    """What all requests take."""
+    """The bytes of all requests together."""
 
     def __init__(self, threads: int, max_bytes: int, beside: RequestService | None):
         """threads: those for short requests. max_bytes: the most memory of all open requests.

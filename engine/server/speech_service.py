@@ -59,7 +59,7 @@ class Heard:
 
     @property
     def bytes(self) -> int:
-        """About how many bytes it takes, with what is written of it."""
+        """An estimate of the bytes of the transcript and of the answer made of it: 512 an object, 8 a character."""
         segments = self.transcript.segments
         return 512 * (1 + len(segments) + sum(len(one.words) for one in segments)) + 8 * len(self.transcript.text)
 

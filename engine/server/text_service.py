@@ -82,7 +82,7 @@ class TextService(RequestService):
         """Seconds to the first token of a request, and between two tokens of a row."""
         self.rows = Histogram([2.0**i for i in range(11)])
         """The rows of a step that make a token each."""
-        self._waiting: dict[Pending, tuple[DecoderTicket, float]] = {}      # without a token, and when they came
+        self._waiting: dict[Pending, tuple[DecoderTicket, float]] = {}      # no token yet: (a ticket, its start)
         self._streams: set[TokenStream] = set()     # those to which tokens may still come
         if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
             self._queue.room.tokens = default_cache_tokens(model)
@@ -182,7 +182,7 @@ class TextService(RequestService):
 
         parts: the works that are computed for each input, to each of which a ticket belongs.
         """
-        begun, ends = time.monotonic(), count(1)        # each number of which one thread gets
+        submitted, ends = time.monotonic(), count(1)        # each number of `ends` goes to one thread
         counts = [work.tokens_in for work in _works(prepared)]
 
         def ended(ticket: DecoderTicket) -> None:
@@ -195,12 +195,12 @@ class TextService(RequestService):
                 self.load.leave(request)
                 self._settle(request, ticket.error)
                 return
-            self._begin(request)
+            self._note_first_token(request)
             if next(ends) == len(tickets):
                 self._finish(request, prepared, [*map(len, parts)], tickets, Answer(None, counts, [], Times(
-                    request.tokenize, 0.0, time.monotonic() - begun), sum(map(_memory_of, _works(prepared)))))
+                    request.tokenize, 0.0, time.monotonic() - submitted), sum(map(_memory_of, _works(prepared)))))
 
-        self._waiting[request] = tickets[0], begun
+        self._waiting[request] = tickets[0], submitted
         stream = None
         if request.streams:
             works = [*chain.from_iterable(parts)]
@@ -210,11 +210,14 @@ class TextService(RequestService):
         for ticket in tickets:
             ticket.add_done_callback(ended)
 
-    def _begin(self, request: Pending) -> None:
-        """Note once that the first token of a request has come."""
-        _, begun = self._waiting.pop(request, (None, 0.0))
-        if begun and self.load.begin(request):
-            self.first_token.add(time.monotonic() - begun)
+    def _note_first_token(self, request: Pending) -> None:
+        """Record the time until the first token of a request, the first time that this is called for it.
+
+        A request that has left `load`, because it has ended, is not recorded.
+        """
+        _, submitted = self._waiting.pop(request, (None, 0.0))
+        if submitted and self.load.begin(request):
+            self.first_token.add(time.monotonic() - submitted)
 
     def _finish(self, request: Pending, prepared: PreparedWorks, sizes: Sequence[int],
                 tickets: Sequence[DecoderTicket], answer: Answer) -> None:
@@ -281,7 +284,7 @@ class TextService(RequestService):
             self.gaps.add(seconds, rows)
         for request, (ticket, _) in [*self._waiting.items()]:
             if has_news([ticket.entry], 0):
-                self._begin(request)
+                self._note_first_token(request)
         ring_all(stream.news for stream in [*self._streams] if stream.has_news)
 
     def statistics(self) -> TextStatistics:
@@ -350,7 +353,7 @@ def _listed(results: Any) -> list[Any]:
 
 
 def _memory_of(work: Generation) -> int:
-    """Return about how many bytes a work needs at most: its prompt, its results, and what is written of them."""
+    """Return an estimate of the most bytes that a work needs: its prompt, its results, and their answer."""
     tokens = work.tokens_in + work.rows * (work.limit - work.first)
     told = 0 if work.config.logprobs is None else (1 + work.config.logprobs) * _LOGPROB
     shown = tokens if work.echo is not None else tokens - work.tokens_in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ..base.errors import Cancelled
@@ -32,6 +33,17 @@ class Written(NamedTuple):
     """The result, in a whole answer and in the last piece of one."""
 
 
+class _AnswerPart(IntEnum):
+    """Where in an answer the next character stands."""
+
+    BEFORE = 0
+    """Before the first marker, or before a text without reasoning."""
+    REASONING = 1
+    GAP = 2
+    """Behind the second marker, among line feeds that belong to neither part."""
+    TEXT = 3
+
+
 class Reasoning:
     """Divides an answer, piece by piece, into the reasoning between two markers and the text behind it.
 
@@ -42,32 +54,36 @@ class Reasoning:
     def __init__(self, markers: tuple[str, str], begun: bool):
         """begun: whether the prompt ends with the first marker, so that the answer begins with reasoning."""
         self._start, self._end = markers
-        self._held, self._part = "", 1 if begun else 0      # 0: the start; 1: reasoning; 2: behind it; 3: text
+        self._held, self._part = "", _AnswerPart.REASONING if begun else _AnswerPart.BEFORE
         self._begins = True     # whether the part has no character yet
 
     def add(self, text: str) -> tuple[str, str]:
-        """Return the reasoning and the text that are certain with the next piece."""
+        """Add a piece of the answer; return the reasoning and the text that no later piece can change.
+
+        What may be the beginning of a marker is held back.
+        """
         self._held += text
         reasoning = content = ""
-        if self._part == 0:
+        if self._part == _AnswerPart.BEFORE:
             begin = self._held.lstrip()
             if begin.startswith(self._start):
-                self._part, self._held = 1, begin[len(self._start) :]
+                self._part, self._held = _AnswerPart.REASONING, begin[len(self._start) :]
             elif not self._start.startswith(begin):
-                self._part = 3
-        if self._part == 1:
-            reasoning = self._reasoning()
-        if self._part == 2:
+                self._part = _AnswerPart.TEXT
+        if self._part == _AnswerPart.REASONING:
+            reasoning = self._reasoning()      # at the second marker, the part is GAP from then on
+        if self._part == _AnswerPart.GAP:
             self._held = self._held.lstrip("\n")
-            self._part = 3 if self._held else 2
-        if self._part == 3:
+            self._part = _AnswerPart.TEXT if self._held else _AnswerPart.GAP
+        if self._part == _AnswerPart.TEXT:
             content, self._held = self._held, ""
         return reasoning, content
 
     def end(self) -> tuple[str, str]:
         """Return the rest."""
         rest, self._held = self._held, ""
-        return (rest.rstrip("\n"), "") if self._part == 1 else ("", rest if self._part == 0 else "")
+        return (rest.rstrip("\n"), "") if self._part == _AnswerPart.REASONING else (
+            "", rest if self._part == _AnswerPart.BEFORE else "")
 
     def _reasoning(self) -> str:
         """Return what is certain of the reasoning, and leave the rest held."""
@@ -76,7 +92,7 @@ class Reasoning:
             self._begins = not self._held
         before, marker, behind = self._held.partition(self._end)
         if marker:
-            self._part, self._held = 2, behind
+            self._part, self._held = _AnswerPart.GAP, behind
             return before.rstrip("\n")
         most = len(self._held)      # a part of the marker at the end, and line feeds before it, are not certain
         size = next((n for n in range(min(most, len(self._end) - 1), 0, -1) if self._held.endswith(self._end[:n])), 0)

@@ -134,7 +134,7 @@ class LetterTranscription:
     """A model of letters that transcribes recordings. It has the methods of `Transcription`."""
 
     languages: tuple[str, ...] = ()
-    no_languages = "this model writes the language that it was trained on, so it detects no language"
+    why_no_languages = "this model writes the language that it was trained on, so it detects no language"
 
     def __init__(self, model: LetterModel):
         self.model, self._stem = model, model.stem

@@ -54,7 +54,7 @@ class Transcribing:
 class Transcription:
     """A model of speech that transcribes recordings, many at a time."""
 
-    no_languages = "this model knows English alone, so it detects no language"
+    why_no_languages = "this model knows English alone, so it detects no language"
 
     def __init__(self, model: PreparedModel, stem: Frames, tokens: SpecialTokens):
         """Take a model whose encoder reads the vectors of `stem`, and the tokens that its prompts are made of."""

@@ -35,7 +35,7 @@ def prompt(number, length, *, priority=0, owner="", source=0, scored=None, wants
 def schedule_of(sequences, *, pace=None, rows=64, tokens=4096, vocab_size=1000):
     schedule = Schedule(Budget(rows, tokens), vocab_size, pace)
     for sequence in sequences:
-        schedule.wait(sequence.work)
+        schedule.add(sequence.work)
         schedule.admit(sequence.work)
     return schedule
 
@@ -93,7 +93,7 @@ def test_nobody_makes_up_for_a_time_in_which_he_asked_for_nothing(comes):
     for _ in range(50):
         read(schedule, 1, [answer, long])
     late = prompt(2, 5000, owner=comes)
-    schedule.wait(late.work)
+    schedule.add(late.work)
     schedule.admit(late.work)
     order = [number for _ in range(40) for number, _ in read(schedule, 1, [answer, long, late])]
     assert abs(order.count(1) - order.count(2)) < 3
@@ -119,7 +119,7 @@ def test_requests_enter_in_the_same_order():
              for number, (priority, owner) in enumerate([(0, "a"), (0, "a"), (0, "b"), (1, "a")])]
     schedule = Schedule(Budget(), 1000)
     for work in works:
-        schedule.wait(work)
+        schedule.add(work)
     order = []
     while (first := schedule.first()) is not None:
         schedule.admit(first)
