@@ -153,7 +153,8 @@ class Names:
         bare = next((bare.removeprefix(prefix) for prefix in _as_tuple(self.prefix) if bare.startswith(prefix)), bare)
         if canonical := next((ours for ours, copies in self.copies.items() if bare in copies), None):
             return _name_of_copy(canonical, bare)
-        bare = _in_new_words(bare)
+        # Checkpoints converted from TensorFlow keep its names for the scale and the shift of a norm.
+        bare = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", bare))
         if bare in self._of_heads:
             return HEAD_PREFIX + bare
         if bare.startswith(self.left_out) or bare.endswith((*self.buffers, *_FREQUENCIES)):
@@ -165,14 +166,6 @@ class Names:
         if match and match[2] in self.layer:
             return f"layers.{match[1]}.{self.layer[match[2]]}{match[3] or ''}"
         return name
-
-
-def _in_new_words(name: str) -> str:
-    """Return a tensor's name with the words of torch.
-
-    Checkpoints converted from TensorFlow keep its names, gamma and beta, for the scale and the shift of a norm.
-    """
-    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name))
 
 
 def _name_of_copy(canonical: str, name: str) -> str:

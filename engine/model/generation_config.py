@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -308,10 +309,6 @@ def _seed(name: str, value: Any) -> int:
     return _count(name, value, 2**64 - 1, '; "random" draws one')
 
 
-def _top_k(name: str, value: Any) -> int:
-    return _count(name, value, hint="; 0 keeps all tokens")
-
-
 def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
     """Return one text, several texts or None as a tuple without repeats."""
     texts = () if value is None else (value,) if isinstance(value, str) else value
@@ -400,10 +397,6 @@ def _number_between(low: float, high: float) -> Any:
     return check
 
 
-def _flag_or_none(name: str, value: Any) -> bool | None:
-    return None if value is None else flag(name, value)
-
-
 def _early_stopping(name: str, value: Any) -> bool | str:
     """Return True, False or "never"."""
     if isinstance(value, str) and value == "never":
@@ -446,10 +439,10 @@ CHECKS: dict[str, Any] = {
     "no_timestamps_token_id": _id,
     "max_initial_timestamp_index": _id,
     "alignment_heads": _head_pairs,
-    "is_multilingual": _flag_or_none,
+    "is_multilingual": lambda name, value: None if value is None else flag(name, value),
     "do_sample": flag,
     "temperature": _number_between(0, 1e6),
-    "top_k": _top_k,
+    "top_k": partial(_count, hint="; 0 keeps all tokens"),
     "top_p": _SHARE,
     "min_p": _SHARE,
     "seed": _seed,

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 
 from ..model.config import ModelConfig
-from .encoder import embeddings, encoder, norm, part, post_norm_layer, pre_norm_layer
+from .encoder import encoder, part
 from .operations import Attend, Buffer, Linear, LinearPart, Operation, Pick, Store
 from .program import Program
 
@@ -39,7 +39,7 @@ def vectors_program(config: ModelConfig) -> Program:
     """Return the program that computes the vectors of new tokens; it reads the arrays that the cross program writes."""
     if not config.memory_size:
         return Program(tuple(encoder(config)))
-    return Program(tuple(_with_cross(config)), tuple(cross_buffers(config)))
+    return Program(tuple(encoder(config, _cross_attention)), tuple(cross_buffers(config)))
 
 
 def cross_program(config: ModelConfig) -> Program | None:
@@ -79,17 +79,6 @@ def cross_buffers(config: ModelConfig) -> Iterator[tuple[str, Buffer]]:
 def cross_name(layer: int, name: str) -> str:
     """Return the name of the buffer of a layer's keys ("k") or values ("v") of the source."""
     return f"cross.{layer}.{name}"
-
-
-def _with_cross(config: ModelConfig) -> Iterator[Operation]:
-    """Yield all operations of a decoder with cross-attention, from the embeddings to the vectors of tokens."""
-    yield from embeddings(config)
-    layer_of = {"post": post_norm_layer, "pre": pre_norm_layer}[config.norm_place]
-    for layer in range(config.num_layers):
-        yield from layer_of(config, layer, _cross_attention)
-    if config.ends_in_norm:
-        yield norm(config, "final_norm", "x", out="x")
-    yield Store("x")
 
 
 def _cross_attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) -> Iterator[Operation]:

@@ -31,11 +31,11 @@ Cross = Callable[[ModelConfig, int, str, str, str], Iterator[Operation]]
 """Yields the attention over a source of a layer, from the names of its input, of the residual and of its result."""
 
 
-def encoder(config: ModelConfig) -> Iterator[Operation]:
-    """Yield all operations of a model, from the embeddings to its token vectors."""
+def encoder(config: ModelConfig, cross: Cross | None = None) -> Iterator[Operation]:
+    """Yield all operations of a model, from the embeddings to its token vectors; cross: as in `layer_of`."""
     yield from embeddings(config)
     for layer in range(config.num_layers):
-        yield from layer_of(config, layer)
+        yield from layer_of(config, layer, cross)
     if config.ends_in_norm:
         yield norm(config, "final_norm", "x", out="x")
     yield Store("x")
@@ -58,8 +58,13 @@ def embeddings(config: ModelConfig) -> Iterator[Operation]:
         yield Linear("e", (LinearPart(f"{name}.weight", f"{name}.bias", "x", config.hidden_size),))
 
 
-def layer_of(config: ModelConfig, layer: int) -> Iterator[Operation]:
-    """Yield the operations of one layer, which reads the buffer x and leaves its result there."""
+def layer_of(config: ModelConfig, layer: int, cross: Cross | None = None) -> Iterator[Operation]:
+    """Yield the operations of one layer, which reads the buffer x and leaves its result there.
+
+    cross: yields the attention over a source, for which only "post" and "pre" layers have a place.
+    """
+    if cross is not None:
+        return {"post": post_norm_layer, "pre": pre_norm_layer}[config.norm_place](config, layer, cross)
     layers = {"post": post_norm_layer, "pre": pre_norm_layer, "sandwich": sandwich_layer,
               "reordered": reordered_norm_layer, "parallel": parallel_layer}
     return layers[config.norm_place](config, layer)

@@ -160,7 +160,8 @@ class CudaPlan:
         for slot, group in zip(cycle(self._slots), groups(batch, self._max_tokens)):
             slot.finish()
             stop.check()
-            shape = stage(batch, group, self._tile_rows(group.longest), slot.integers)
+            tile_rows = self._products.tile_rows(group.longest, self._head_width, self._kind)
+            shape = stage(batch, group, tile_rows, slot.integers)
             self._workspace.take(shape, slot.integers)
             if batch.inputs_embeds is not None:
                 rows = self._embedded.spread(batch.inputs_embeds[group.tokens], 1)
@@ -174,9 +175,6 @@ class CudaPlan:
             finally:            # after a stop, too, copies that are queued still read the slot
                 slot.queued()
             yield slot, group, shape
-
-    def _tile_rows(self, longest: int) -> int:
-        return self._products.tile_rows(longest, self._head_width, self._kind)
 
     def _scores(self, operation: Attend, terms: Any = None) -> ScoreRule:
         bias, relative = operation.bias, operation.relative
