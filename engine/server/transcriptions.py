@@ -14,7 +14,7 @@ from ..base.errors import InputError
 from ..model.generation_config import GREEDY_BELOW
 from ..speech.languages import LANGUAGES
 from ..speech.subtitles import pieces, srt_lines, vtt_lines
-from ..speech.tokens import TASKS, TASK_TRANSCRIBE
+from ..speech.tokens import TASK_TRANSCRIBE, TASKS
 from .forms import Asked, Kind, Route, Wanted, read_form
 from .json_steps import JsonRows
 from .multipart import Upload

@@ -26,7 +26,7 @@ from .audio_files import recording_samples
 from .letters import letters_of, text_of, transcript_of
 from .samples import RATE
 from .sources import is_source, name_of
-from .tokens import TASKS, TASK_TRANSCRIBE
+from .tokens import TASK_TRANSCRIBE, TASKS
 
 SECONDS = 30
 """The longest window."""
