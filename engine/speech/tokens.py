@@ -11,7 +11,8 @@ from ..text.special_tokens import END, NO_TIMES, START
 from .languages import language_code
 from .spectrogram import SECONDS
 
-TASK_TRANSCRIBE, TASK_TRANSLATE = TASKS = ("transcribe", "translate")
+TASK_TRANSCRIBE = "transcribe"
+TASKS = (TASK_TRANSCRIBE, "translate")
 """What Whisper does with speech: transcribe it in its own language, or translate it into English."""
 _NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
 """The names that the token for "no speech" has had."""
