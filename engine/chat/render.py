@@ -279,7 +279,7 @@ def _has_room() -> bool:
 
 
 def _read(size: int) -> bytes:
-    """Return that many bytes of the parent; ends the process where it has no more."""
+    """Return that many bytes from the parent; ends the process where the parent sends no more."""
     parts = []
     while size:
         part = os.read(0, min(size, 2**20))

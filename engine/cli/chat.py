@@ -21,10 +21,11 @@ PROMPT = "> "
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of the command, except those of the backend."""
     add_model(command, MODEL_OR_GGUF)
-    command.add_argument("text", nargs="?", help="message to answer once, in place of a talk; standard input is then "
-                         "not read")
-    command.add_argument("--prompt", dest="texts", action="append", metavar="TEXT", help="the same, also where there "
-                         "is a file of this name; the option may come several times, for messages of one talk")
+    command.add_argument("text", nargs="?", help="one message to answer, in place of a talk; it may not be the name of "
+                         "a file here, and standard input is not read")
+    command.add_argument("--prompt", dest="prompts", action="append", metavar="TEXT", help="message to answer, even "
+                         "if it is the name of a file; where the option comes several times, the messages are answered "
+                         "one after the other, in one talk")
     command.add_argument("--system", metavar="TEXT", help="instruction in front of the conversation")
     command.add_argument("--template", metavar="FILE", help="template of Jinja to take in place of the model's own")
     command.add_argument("--trust-template", action="store_true", help="render the template also where the system has "
@@ -56,7 +57,7 @@ def chat(args: argparse.Namespace) -> None:
 
 def _messages(args: argparse.Namespace) -> list[str] | None:
     """Return the messages that the command line has; None where they are to be read. Raises `InputError`."""
-    messages: list[str] | None = args.texts
+    messages: list[str] | None = args.prompts
     if args.text is not None:
         if messages is not None:
             raise InputError(f"--prompt comes in place of a text without an option; leave out {shown(args.text)}")

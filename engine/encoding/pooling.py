@@ -38,8 +38,9 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
     return out.reshape(len(out), len(modes) * width)
 
 
-# Each function reduces sequences of one length, [n, T, D], to [n, D]. But for `_cls`, the result is zeros if no token
-# follows the `skip` tokens of the prompt.
+# Each function reduces n sequences of one length. tokens: their token vectors, float32 [n, T, D]; skip: how many tokens
+# at the start of each are those of a prompt. It returns one vector for each sequence, float32 [n, D]; but for `_cls`,
+# they are zeros if no token follows the prompt.
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:
@@ -64,7 +65,7 @@ def _mean_sqrt_len(tokens: np.ndarray, skip: int) -> np.ndarray:
 
 
 def _weighted_mean(tokens: np.ndarray, skip: int) -> np.ndarray:
-    """Return the mean with weights 1, 2, 3 ... T; the tokens after a prompt keep the weights of their positions."""
+    """Return the mean of tokens [n, T, D] with weights 1, 2, 3 ... T; the tokens after a prompt keep their weights."""
     weights = np.arange(skip + 1, tokens.shape[1] + 1)
     weighted = tokens[:, skip:] * weights.astype(np.float32)[:, None]
     return weighted.sum(axis=1) / max(1, int(weights.sum()))

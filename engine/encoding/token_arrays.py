@@ -129,7 +129,7 @@ def refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: In
 
 
 def too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
-    """Return the error for a sequence whose token of this number is behind the last position of the model."""
+    """Return the error for a sequence whose token of this number is past the last position of the model."""
     limit = "this model's position table" if config.position_table else "this model"
     return InputError(f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the "
                       f"{config.longest_sequence} tokens that {limit} allows; shorten it")

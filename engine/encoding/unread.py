@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..text.cuts import reported
+from ..text.cuts import report_of_cuts
 from ..text.sentences import Sentence, characters_of
 from ..text.tokenizer import Tokenizer
 from ..text.tokens import Tokens
@@ -32,7 +32,7 @@ class UnreadText(Tokens):
         # The fields `input_ids` and `token_type_ids` are properties here, so Tokens.__init__ cannot set them.
         self.skips, self.reads, self.asked, self.embeds = skips, None, None, None
         self._tokenizer, self._text = tokenizer, text
-        self._cuts = reported()     # now, because another thread may tokenize the text
+        self._cuts = report_of_cuts()       # now, because another thread may tokenize the text
         self._read: Tokens | None = None
         self._mark: bool | None = None      # whether the text was cut; None before it is read and after `report`
 
@@ -80,7 +80,11 @@ def read_all(calls: Sequence[Tokens]) -> None:
 
 
 def may_wait(tokenizer: Tokenizer, texts: Sequence[Sentence]) -> bool:
-    """Return whether texts are one short text, of whose tokens and cut nobody has to know before it is computed."""
-    cuts = reported()
+    """Return whether the thread that computes these texts may tokenize them, in place of the thread of the call.
+
+    It may for one short text, with a tokenizer that is quick in this thread (`Tokenizer.is_quick`), unless the caller
+    asked to hear which texts were cut.
+    """
+    asked = report_of_cuts()
     return (len(texts) == 1 and characters_of(texts[0]) <= SHORT and tokenizer.is_quick
-            and (cuts is None or cuts.marks is None))
+            and (asked is None or asked.marks is None))     # marks: which texts were cut

@@ -83,9 +83,13 @@ class VectorEncoder(ABC):
         return self.work(self._compute_sentence_vectors, tokens, call)
 
     def _compute_sentence_vectors(self, packed: Packed, stop: Stop) -> np.ndarray:
-        """Return a vector for each sequence of a batch, float32 [B, whole_width]: the job of `sentence_vectors`."""
+        """Return a vector for each sequence of a batch, float32 [B, whole_width], before it is truncated.
+
+        The queue calls it for the works of `sentence_vectors`.
+        """
         tokens, batch, _ = packed
-        return self.after_pooling(self._pool(batch, 0 if tokens.skips is None else np.array(tokens.skips), stop))
+        skip = 0 if tokens.skips is None else np.array(tokens.skips)    # tokens of prompts, which pooling leaves out
+        return self.after_pooling(self._pool(batch, skip, stop))
 
     def after_pooling(self, pooled: np.ndarray) -> np.ndarray:
         """Return the vectors of sentences, float32 [n, whole_width], from the vectors that pooling gave."""
@@ -120,7 +124,7 @@ class VectorEncoder(ABC):
         return self.work(self._compute_token_vectors, tokens, call)
 
     def _compute_token_vectors(self, packed: Packed, stop: Stop) -> list[np.ndarray]:
-        """Return the token vectors of each sequence of a batch: the job of `token_vectors`."""
+        """Return the token vectors of each sequence of a batch. The queue calls it for the works of `token_vectors`."""
         _, batch, form = packed
         rows = form.unpack(self._token_vectors(batch, stop))
         assert isinstance(rows, list)

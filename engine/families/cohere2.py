@@ -18,7 +18,9 @@ _VARIANT = llama.Variant(
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    if values.get("position_embedding_type") == "rope_gptj":     # neighbours rotate together, as transformers has it
+    # rope_gptj means that neighbours rotate together, the only rotation that transformers has for this model. So the
+    # key says nothing new, and `refuse_variants` would refuse it.
+    if values.get("position_embedding_type") == "rope_gptj":
         values = values | {"position_embedding_type": None}
     refuse_variants(values, {"use_qk_norm": False, "tie_word_embeddings": True, "rotary_pct": 1.0,
                              "use_parallel_block": True})

@@ -47,21 +47,21 @@ SUPPORTED = {"prenorm": False, "parallel_block": False, "causal": False, "use_rm
 
 
 def read_config(values: Values) -> ModelConfig:
-    """Return the architecture that a config.json describes, in either dialect; the model's own code has own defaults.
+    """Return the architecture that a config.json describes, in either dialect, each of which has its own defaults.
 
     Raises `WeightsError` or `UnsupportedError`.
     """
     fields.refuse_variants(values, SUPPORTED)
-    remote = "n_embd" in values and "hidden_size" not in values
-    if number(values, "rotary_emb_fraction", 0.0 if remote else 1.0) != 1.0:
+    own_dialect = "n_embd" in values and "hidden_size" not in values     # that of the model's own code
+    if number(values, "rotary_emb_fraction", 0.0 if own_dialect else 1.0) != 1.0:
         raise UnsupportedError("rotary_emb_fraction must be 1; a head that is not rotated as a whole is not supported")
     if optional_integer(values, "moe_every_n_layers", 0) > 0:
         raise UnsupportedError(f"moe_every_n_layers {values['moe_every_n_layers']} is not supported; only 0 is")
-    qkv, fc1, fc2 = (boolean(values, f"{name}_bias", remote) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
-    act, positions = _activation(values, remote), _max_positions(values)
+    qkv, fc1, fc2 = (boolean(values, f"{name}_bias", own_dialect) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
+    act, positions = _activation(values, own_dialect), _max_positions(values)
     values = fields.merge_dialects(values, NEW_KEYS)
     shape = fields.sizes(values, ffn=3072, vocab=30528, head_dim=True)
-    rope = fields.rotary(values, "rotary_emb_base", 10000.0 if remote else 1000.0, shape["head_width"])
+    rope = fields.rotary(values, "rotary_emb_base", 10000.0 if own_dialect else 1000.0, shape["head_width"])
     return ModelConfig(
         family="nomic_bert",
         **shape,
@@ -77,10 +77,10 @@ def read_config(values: Values) -> ModelConfig:
     )
 
 
-def _activation(values: Values, remote: bool) -> str:
+def _activation(values: Values, own_dialect: bool) -> str:
     """Return the activation of the gate; in the model's own code, only an activation named ...glu has a gate."""
     new = activation(values, "hidden_act", "silu", GATE_ACTIVATIONS)
-    if "activation_function" not in values and not remote:
+    if "activation_function" not in values and not own_dialect:
         return new
     old = activation(values, "activation_function", "gelu_new", {"swiglu": "silu", "geglu": "gelu"})
     if "hidden_act" in values and new != old:

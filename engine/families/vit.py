@@ -139,7 +139,8 @@ def _read_stem(values: Values, arrays: Weights) -> Patches:
 def make_patches(values: Values, arrays: Weights, *, resize: str, patch: int, first: int) -> Patches:
     """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's.
 
-    patch: the default of patch_size. first: the number of tokens before the registers and the patches.
+    resize: how the positions are made to fit an image of another size, one of `weights.input_layers.RESIZES`. patch:
+    the default of patch_size. first: the number of tokens before the registers and the patches.
     """
     stem = make_stem({"kind": Patches.kind, "resize": resize}, arrays)
     assert isinstance(stem, Patches)

@@ -82,10 +82,10 @@ class Schedule:
         self._unread_owners: set[Hashable] = set()
         """The owners of prompts that the last plan did not read to their ends."""
         self._size = FEWEST     # the most tokens of prompts in a step; it doubles after each step that read all of them
-        self._cost: float | None = None
-        """Seconds for a token of a prompt."""
-        self._bases: dict[int, tuple[float, int]] = {}
-        """Seconds of a step without a prompt, by about how many rows it has, and the step that measured it."""
+        self._seconds_a_token: float | None = None
+        """Seconds that each token of a prompt adds to a step; None before the first measurement."""
+        self._times_without_prompts: dict[int, tuple[float, int]] = {}
+        """The seconds of a step without prompts and the step that measured them, by `_size_class` of its rows."""
         self._steps = 0     # steps that were measured
 
     @property
@@ -183,38 +183,46 @@ class Schedule:
         return chosen
 
     def prompt_tokens(self, decoding: int) -> int:
-        """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them."""
+        """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them.
+
+        decoding: the number of rows that read one token each in that step.
+        """
         if self.pace is None:
             return self.budget.tokens
-        if decoding and self._base(decoding) is None:
-            return 0        # this step shows how long the others take
-        if self._cost is None:
+        if decoding and self._seconds_without_prompts(decoding) is None:
+            return 0        # `measured` takes what a step lasts above that time for the time of its prompt tokens
+        if self._seconds_a_token is None:
             return FEWEST
         seconds = self.pace.step_seconds if decoding else self.pace.idle_seconds
-        return max(FEWEST, min(self._size, int(seconds / self._cost)))
+        return max(FEWEST, min(self._size, int(seconds / self._seconds_a_token)))
 
     def measured(self, decoding: int, read: int, seconds: float) -> None:
         """Learn from the time of a step what the next ones may read.
 
-        decoding: its rows that read one token each. read: its tokens of prompts and sources, beside those.
+        decoding: the rows of the step that read one token each. read: the tokens of prompts and sources that it read
+        beside them.
         """
         self._steps += 1
-        seconds = min(max(1e-9, seconds), 1e9)        # of a clock that stands still, goes back or says NaN
-        base = self._base(decoding) if decoding else 0.0
+        seconds = min(max(1e-9, seconds), 1e9)        # the clock may stand still, go back or say NaN
+        base = self._seconds_without_prompts(decoding) if decoding else 0.0
         if not read:
-            self._bases[_size_class(decoding)] = (seconds if base is None else (base + seconds) / 2), self._steps
+            average = seconds if base is None else (base + seconds) / 2
+            self._times_without_prompts[_size_class(decoding)] = average, self._steps
             return
         if base is None:        # what the rows that decode cost is not known, so neither is what the prompts cost
             return
         # A step that took no longer than one without a prompt was measured badly; its tokens were not free.
         cost = max(seconds - base, seconds / 16) / read
-        self._cost = cost if self._cost is None else (self._cost + cost) / 2
+        self._seconds_a_token = cost if self._seconds_a_token is None else (self._seconds_a_token + cost) / 2
         if read >= self._size:
             self._size = min(max(2 * self._size, read), self.budget.tokens)
 
-    def _base(self, decoding: int) -> float | None:
-        """Return the seconds of a step of so many rows without a prompt; None if they were not measured lately."""
-        base, step = self._bases.get(_size_class(decoding), (None, 0))
+    def _seconds_without_prompts(self, decoding: int) -> float | None:
+        """Return the seconds of a step in which so many rows decode and no prompt is read.
+
+        None if they were not measured in the last `FRESH` steps.
+        """
+        base, step = self._times_without_prompts.get(_size_class(decoding), (None, 0))
         return base if self._steps - step < FRESH else None
 
     def _place(self, work: DecoderWork) -> tuple[int, int, int]:

@@ -79,7 +79,10 @@ class Images(Sequence[Any]):
         return replace(self, items=self.items[first:last], first=self.first + first)
 
     def parts(self, most: int | None = None) -> Iterator[range]:
-        """Yield the places of images that are read at one time; most: of them, None for `TOGETHER`."""
+        """Yield ranges of the places of images, each of images that are read at one time.
+
+        most: the most images of a range, if that is fewer than `TOGETHER`, the most of all; None for `TOGETHER`.
+        """
         count = min(TOGETHER, most or TOGETHER)
         return (range(first, min(first + count, len(self))) for first in range(0, len(self), count))
 

@@ -21,7 +21,7 @@ from ..methods.pairs import PREDICT, RANK, PredictOptions, RankOptions
 from ..methods.run import run
 from ..methods.table import methods_of
 from ..methods.tag import TAG, TagOptions
-from ..model.head import has_heads
+from ..model.head import heads_in_words
 from ..weights.calibration import outputs_of
 from .engine_base import EngineBase, on_route
 
@@ -277,7 +277,7 @@ class HeadMethods(EngineBase):
         if task not in self._runners_of_heads:
             late = self._late is not None
             raise UnsupportedError(f"this model has no head to {use or _DOES.get(task, task)}; it "
-                                   f"{has_heads(self.heads.values())}"
+                                   f"{heads_in_words(self.heads.values())}"
                                    f"{BY_SIMILARITY if use == 'rank' and (late or not self.heads) else ''}")
         return self._runners_of_heads[task]
 

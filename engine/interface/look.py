@@ -32,7 +32,7 @@ class Look:
 
     @property
     def head_shares(self) -> NDArray[np.float32]:
-        """Return the mean of the shares over tokens: [L, H]."""
+        """`shares`, the entropies as shares of their limits, averaged over all tokens: [L, H]."""
         return self.shares.mean(axis=2)
 
     def heads_picture(self, *, title: str = "", as_figure: bool = False) -> Any:

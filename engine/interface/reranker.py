@@ -30,10 +30,10 @@ from ..methods.rerank import RERANKER_PREDICT, RERANKER_RANK, RerankerPredictOpt
 from ..methods.run import run
 from ..methods.table import RERANKING
 from ..model.bits import FASTEST
-from ..model.head import has_heads
+from ..model.head import heads_in_words
 from ..model.run_config import RunOptions
 from ..queues.model_queue import ModelQueue
-from ..text.cuts import Cuts, reported, reporting
+from ..text.cuts import Cuts, report_of_cuts, reporting
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty.probabilities import probabilities
@@ -145,7 +145,7 @@ class Reranker(Loaded):
             raise source.refuse_kind("rank", "encode")
         if "classify" not in tasks_of(model.encoder.heads):
             late = None if model.encoder.text is None else model.encoder.text.late
-            has = has_heads([*(head.config for head in model.encoder.heads), *([] if late is None else [late])])
+            has = heads_in_words([*(head.config for head in model.encoder.heads), *([] if late is None else [late])])
             raise UnsupportedError(f"{source.path}: the model is an encoder without a classifier of pairs, so it "
                                    f"cannot rank; load it with Engine. It {has}{BY_SIMILARITY if late else ''}")
         reranker = cls(model, **options)
@@ -315,7 +315,7 @@ class Reranker(Loaded):
                                  f"{length + len(prefix) + len(self._end):,} tokens, and max_length={self.max_length} "
                                  "leaves none for a document; shorten the query, or load the model with a larger "
                                  "max_length")
-        if len(prefix) and (cuts := reported()) is not None:
+        if len(prefix) and (cuts := report_of_cuts()) is not None:
             cuts.add(texts, [len(ids) > limit for ids in starts], limit, self._start_tokenizer.count)
         return [np.concatenate([prefix, ids[:limit].astype(np.int64), self._end]) for ids in starts]
 

@@ -34,7 +34,7 @@ class Computed:
     tokens: list[int]
     """How many tokens each of these texts has."""
     reasons: dict[int, str]
-    """Why the other texts could not be encoded, by their indices among all texts."""
+    """Why each of the other texts could not be encoded, by its index among all texts of this object."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Recipe:
 
     def compute(self, encoder: StreamEncoder, texts: list[Any]) -> Computed:
         """Encode texts or images. One that the model refuses is found by halving, so that it does not stop the others.
+
+        The reason of an image does not begin with "image 0", its number in a call of its own: that is none in the job.
         """
         if not texts:
             return Computed(results=[], tokens=[], reasons={})
@@ -78,7 +80,8 @@ class Recipe:
             if len(texts) == 1:
                 return Computed(results=[], tokens=[], reasons={0: str(error).removeprefix("image 0").lstrip(": ")})
         half = len(texts) // 2
-        return joined([self.compute(encoder, texts[:half]), self.compute(encoder, texts[half:])], sizes=[half, half])
+        halves = texts[:half], texts[half:]
+        return joined([self.compute(encoder, part) for part in halves], sizes=[len(part) for part in halves])
 
     def _stream(self, encoder: StreamEncoder, texts: list[Any]) -> Iterator[Any]:
         return encoder.encode_stream(texts, rows=max(1, len(texts)), result=self.result,
@@ -97,7 +100,10 @@ class Recipe:
 
 
 def joined(parts: Sequence[Computed], sizes: Sequence[int]) -> Computed:
-    """Return the results of consecutive texts together. sizes: how many texts each part but the last had."""
+    """Return the results of consecutive texts together.
+
+    sizes: how many texts each part had; those of the last part need not be right, as no part follows it.
+    """
     reasons: dict[int, str] = {}
     start = 0
     for part, size in zip(parts, [*sizes, 0], strict=False):        # no part follows the last one, whatever its size

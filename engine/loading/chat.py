@@ -11,7 +11,7 @@ from ..files.reading import FormatError
 from ..model.chat_config import DEFAULT, MAX_TEMPLATE, MAX_TEMPLATES, ChatConfig
 from ..text.vocabularies.tokenizer_settings import FILES, NAMED
 
-FILE, FOLDER, SUFFIX = "chat_template.jinja", "chat_templates", ".jinja"
+TEMPLATE_FILE, TEMPLATE_FOLDER, TEMPLATE_SUFFIX = "chat_template.jinja", "chat_templates", ".jinja"
 """The file of the usual template, and the folder of others, each of which has its name."""
 _GGUF_KEY = "tokenizer.chat_template"
 _GGUF_ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "seperator": "sep_token",
@@ -21,8 +21,8 @@ _GGUF_ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "
 
 def chat_files(folder: ModelFolder) -> list[str]:
     """Return the names of the files of templates in a folder."""
-    others = [f"{FOLDER}/{name}" for name in folder.names_in(FOLDER, SUFFIX)]
-    return [*([FILE] if folder.has(FILE) else []), *others]
+    others = [f"{TEMPLATE_FOLDER}/{name}" for name in folder.names_in(TEMPLATE_FOLDER, TEMPLATE_SUFFIX)]
+    return [*([TEMPLATE_FILE] if folder.has(TEMPLATE_FILE) else []), *others]
 
 
 def read_chat(folder: ModelFolder) -> ChatConfig | None:
@@ -31,10 +31,10 @@ def read_chat(folder: ModelFolder) -> ChatConfig | None:
     Files of templates take the place of all templates in tokenizer_config.json. response_template and
     chat_control_tokens are further keys of that file; see `ChatConfig`. Raises `WeightsError`.
     """
-    settings, special_tokens, _ = FILES     # tokenizer_config.json, special_tokens_map.json
-    values = folder.read_object_or_empty(settings)
+    settings_file, tokens_file, _ = FILES     # tokenizer_config.json, special_tokens_map.json
+    values = folder.read_object_or_empty(settings_file)
     if "added_tokens_decoder" not in values:        # files written before transformers 4.34
-        values |= folder.read_object_or_empty(special_tokens)
+        values |= folder.read_object_or_empty(tokens_file)
     templates = {}
     for name in chat_files(folder):
         with folder.naming(name):
@@ -43,8 +43,9 @@ def read_chat(folder: ModelFolder) -> ChatConfig | None:
                 text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")     # as a text file is read
             except UnicodeDecodeError:
                 raise FormatError("a template must be UTF-8") from None
-        templates[DEFAULT if name == FILE else name.removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)] = text
-    with folder.within(settings):
+        own_name = name.removeprefix(f"{TEMPLATE_FOLDER}/").removesuffix(TEMPLATE_SUFFIX)
+        templates[DEFAULT if name == TEMPLATE_FILE else own_name] = text
+    with folder.within(settings_file):
         chat = ChatConfig(templates or _stated_templates(values.get("chat_template")),
                           special_tokens=_special_tokens(values), response_template=values.get("response_template"),
                           control_tokens=_control_tokens(values.get("chat_control_tokens")))

@@ -19,7 +19,7 @@ from ..encoding.vector_precision import PRECISIONS, quantize_vectors
 from ..images import Images
 from ..model.generation_config import ids_array
 from ..model.precision import canonical_name
-from ..text.cuts import reported
+from ..text.cuts import report_of_cuts
 from ..text.sentences import add_prompt, choose_prompt, read_sentences, slices
 from ..text.tokens import Tokens
 from .columns import fixed_lists
@@ -138,7 +138,7 @@ def _tokens_of_ids(encoder: TextEncoder, inputs: Sequence[Any], first: int) -> T
 
     first: the number of the first of these inputs.
     """
-    limit, most, cuts = encoder.tokenizer.limit, encoder.vocab_size, reported()
+    limit, most, cuts = encoder.tokenizer.limit, encoder.vocab_size, report_of_cuts()
     rows: list[np.ndarray] = []
     for i, given in enumerate(inputs, first):
         ids = ids_array(f"input {i}", given)

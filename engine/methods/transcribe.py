@@ -13,7 +13,7 @@ from ..base.options import option
 from ..base.stop import NEVER, Stop
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
-from ..speech.tokens import TASKS
+from ..speech.tokens import TASK_TRANSCRIBE
 from .decoding import DecoderMethod, GeneratingOptions
 
 
@@ -31,7 +31,7 @@ class TranscribeOptions(GeneratingOptions):
     """The options of `Transcriber.transcribe` that say what is computed; the model checks language and task."""
 
     language: str | None = None
-    task: str = TASKS[0]
+    task: str = TASK_TRANSCRIBE
     timestamps: bool | str = option(False, _timestamps)
     max_seconds: float = option(MAX_SECONDS, lambda name, value: check_limit(value))
 

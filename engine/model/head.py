@@ -266,8 +266,11 @@ class HeadConfig:
                                "labels": tuple(labels) if isinstance(labels, list) else labels})
 
 
-def has_heads(heads: Iterable[HeadConfig | LateConfig]) -> str:
-    """Say which heads a model has, for a message that names another one: "has heads: tag (6 labels)"."""
+def heads_in_words(heads: Iterable[HeadConfig | LateConfig]) -> str:
+    """Return which heads a model has, such as "has heads: tag (6 labels)".
+
+    It goes on after "the model" or "it" in the error where a caller asks for a head that the model lacks.
+    """
     described = ", ".join(head.describe() for head in heads)
     return f"has heads: {described}" if described else "has no heads, and encode gives its vectors"
 

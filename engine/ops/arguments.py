@@ -157,8 +157,9 @@ def broadcast(array: Any, shape: tuple[int, ...]) -> Any:
 
 @lru_cache(maxsize=64, typed=True)
 def _ops(backend: str, threads: int | None, bits: str) -> Ops:
-    # It is cached for the life of the process, because to ask the system for its CPUs takes longer than a small
-    # operation. typed=True keeps True, which is no number of threads, apart from 1.
+    # bits: `PORTABLE` for operations with the same bits on every CPU. The result is cached for the life of the process,
+    # because to ask the system for its CPUs takes longer than a small operation. typed=True keeps True, which is no
+    # number of threads, apart from 1.
     return choose_backend(backend, bits).ops(choose_threads(threads), portable=bits == PORTABLE)
 
 

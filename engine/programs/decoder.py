@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 
 from ..model.config import ModelConfig
-from .encoder import encoder, part
+from .encoder import encoder, linear_part
 from .operations import Attend, Buffer, Linear, LinearPart, Operation, Pick, Store
 from .program import Program
 
@@ -53,7 +53,7 @@ def cross_program(config: ModelConfig) -> Program | None:
     operations: list[Operation] = []
     heads, width = config.kv_heads, config.kv_heads * config.head_width
     for layer in range(config.num_layers):
-        keys, values = (part(config, layer, f"cross.{name}", buffer, width, heads)
+        keys, values = (linear_part(config, layer, f"cross.{name}", buffer, width, heads)
                         for name, buffer in (("key", "k"), ("value", "v")))
         operations += [Linear("x", (keys, values), layer=layer), Store("k", layer, array=2 * layer),
                        Store("v", layer, array=2 * layer + 1)]
@@ -84,8 +84,9 @@ def cross_name(layer: int, name: str) -> str:
 def _cross_attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) -> Iterator[Operation]:
     """Yield out = residual + W_o attention(W_q x, source). Vaswani et al., section 3.2.3."""
     H, d = config.num_heads, config.head_width
-    yield Linear(x, (part(config, layer, "cross.query", "q", H * d, H),), layer=layer)
+    yield Linear(x, (linear_part(config, layer, "cross.query", "q", H * d, H),), layer=layer)
     scale = 1 / math.sqrt(d) if config.attention_scale is None else config.attention_scale
     keys, values = (cross_name(layer, name) for name in "kv")
     yield Attend("q", keys, values, out="c", scale=scale, layer=layer, keys="cross")
-    yield Linear("c", (part(config, layer, "cross.output", out, config.hidden_size),), residual=residual, layer=layer)
+    yield Linear("c", (linear_part(config, layer, "cross.output", out, config.hidden_size),), residual=residual,
+                 layer=layer)

@@ -137,7 +137,7 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
     """Yield out = residual + W_o attention(W_q x, W_k x, W_v x). Vaswani et al., section 3.2.2."""
     H, G, d, kind = config.num_heads, config.kv_heads, config.head_width, config.attention_kind(layer)
     projections = (("query", "q", H), ("key", "k", G), ("value", "v", G))
-    yield Linear(x, tuple(part(config, layer, f"attention.{name}", buffer, heads * d, heads)
+    yield Linear(x, tuple(linear_part(config, layer, f"attention.{name}", buffer, heads * d, heads)
                           for name, buffer, heads in projections), layer=layer)
     rotary = None
     if kind.rotary_theta is not None:
@@ -155,7 +155,7 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
     scale = 1 / math.sqrt(d * (1 + terms)) if config.attention_scale is None else config.attention_scale
     yield Attend("q", "k", "v", out="c", scale=scale, window=window, layer=layer, bias=distance_bias(config, layer),
                  relative=relative(config, layer), keys=keys, softcap=config.attention_softcap)
-    yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
+    yield Linear("c", (linear_part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
                  layer=layer)
 
 
@@ -191,9 +191,10 @@ def feed_forward(config: ModelConfig, layer: int, x: str, residual: str | None, 
     Vaswani et al., section 3.3; with a gate, Shazeer (arXiv 2002.05202), section 2.
     """
     names = ("ffn.gate", "ffn.up") if config.gated else ("ffn.up",)
-    yield Linear(x, tuple(part(config, layer, name, "u", config.ffn_size) for name in names),
+    yield Linear(x, tuple(linear_part(config, layer, name, "u", config.ffn_size) for name in names),
                  activation=config.activation, gate=config.gated, layer=layer)
-    yield Linear("u", (part(config, layer, "ffn.down", out, config.hidden_size),), residual=residual, layer=layer)
+    yield Linear("u", (linear_part(config, layer, "ffn.down", out, config.hidden_size),), residual=residual,
+                 layer=layer)
 
 
 def prefix(config: ModelConfig, layer: int) -> str:
@@ -201,8 +202,13 @@ def prefix(config: ModelConfig, layer: int) -> str:
     return f"layers.{config.weight_set(layer)}"
 
 
-def part(config: ModelConfig, layer: int, name: str, out: str, width: int, heads: int | None = None) -> LinearPart:
-    """Return the linear map of this name in a layer."""
+def linear_part(config: ModelConfig, layer: int, name: str, out: str, width: int, heads: int | None = None
+                ) -> LinearPart:
+    """Return the linear map of this name in a layer.
+
+    out, width: the buffer of its result, and the columns there. heads: into how many heads these are divided; None for
+    a result without heads.
+    """
     full = f"{prefix(config, layer)}.{name}"
     biased = name.rpartition(".")[2] in config.biases
     return LinearPart(f"{full}.weight", f"{full}.bias" if biased else None, out, width, heads)

@@ -202,14 +202,14 @@ class ModelQueue(WorkQueue):
                 or self.order.tokens + sum(entry.left for entry in [*self._arrived]) >= ENOUGH_TOKENS)
 
     def _compute_next(self) -> bool:
-        """Compute one batch; return False if none waits."""
+        """Compute one batch; return False if no work waits, or the queue has no open work."""
         if not self._open:
             return False
         room = self._room()
         new, self._new = self._new, []
         # If no older work waits, and one batch has room for all new ones, no order is needed.
         batch = None if len(self.order) else NextBatch.of_all(new, room)
-        if batch is None:       # there is more than one batch
+        if batch is None:       # older work waits, or the new works do not fit into one batch
             for entry in new:
                 self.order.add(entry)
             batch = self.order.take(room)

@@ -36,7 +36,9 @@ class Replies:
         return waiter
 
     def add(self, calls: Iterable[Call]) -> None:
-        """Let the event loop call functions, in any thread."""
+        """Have the event loop call these functions. Any thread may call this."""
+        # No lock is needed: where `_woken` is True, a `_deliver` is still to come, which sets it to False before it
+        # takes the calls. Two threads that see False together wake the loop twice, which does no harm.
         self._calls.extend(calls)
         if not self._woken:
             self._woken = True

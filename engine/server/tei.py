@@ -157,10 +157,11 @@ def predict(form: PredictForm, model: AnyModel) -> Wanted:
 
 def _images_or_pairs(value: Any, model: AnyModel) -> tuple[Any, bool]:
     """Return the inputs of /predict, and whether there is one alone; two texts in a list are a pair."""
-    if reads_images(model) or isinstance(value, Item) or any(isinstance(one, Item) for one in value):
-        images, single = inputs_of("inputs", value, model)
-        if isinstance(images, SentImages):
-            return images, single
+    has_items = isinstance(value, Item) or any(isinstance(one, Item) for one in value)
+    if has_items or reads_images(model):
+        inputs, single = inputs_of("inputs", value, model)
+        if has_items or isinstance(inputs, SentImages):
+            return inputs, single
     single = isinstance(value, str) or any(isinstance(one, str) for one in value)
     rows: Sequence[Any] = [value] if single else value
     check_items("inputs", rows)

@@ -150,7 +150,7 @@ def _count(name: str, value: int) -> int:
 
 
 class TextWriter(ABC):
-    """Writes the body of an answer, or the events of a stream, of which each is one piece of an answer."""
+    """Writes the body of one answer, or the events of one stream; each event holds one piece of an answer."""
 
     object = chunk = ""
 
@@ -158,7 +158,7 @@ class TextWriter(ABC):
         self._name, self._settings, self._service = name, settings, service
         self._created = int(time.time())
         self._prompt = 0
-        self._new: list[tuple[int, int]] = []       # of each answer the new tokens, and those of its reasoning
+        self._counts: list[tuple[int, int]] = []        # `_count_tokens` of each answer of a stream that has ended
 
     @property
     def marker(self) -> int | None:
@@ -170,7 +170,8 @@ class TextWriter(ABC):
         self._prompt = sum(answer.tokens)
         answers = [one for of_input in answer.value for one in of_input]
         choices = [self.choice(i, one) for i, one in enumerate(answers)]
-        return self._head(self.object, asked) | {"choices": choices, "usage": self._usage(answers)}
+        counts = [self._count_tokens(one.result, bool(one.reasoning)) for one in answers]
+        return self._head(self.object, asked) | {"choices": choices, "usage": self._usage(counts)}
 
     def begin(self, answer: Answer, asked: Asked) -> None:
         """Begin a stream."""
@@ -187,11 +188,11 @@ class TextWriter(ABC):
             for choice in self.choices(number, piece):
                 yield b"%b%b]}\n\n" % (self._start, orjson.dumps(choice))
             if piece.result is not None:
-                self._count(piece.result, self._reasoned[number])
+                self._counts.append(self._count_tokens(piece.result, self._reasoned[number]))
 
     def end(self) -> bytes:
         """Return the last events of a stream."""
-        used = event(self._chunk | {"choices": [], "usage": self._used()}) if self._settings.usage else b""
+        used = event(self._chunk | {"choices": [], "usage": self._usage(self._counts)}) if self._settings.usage else b""
         return used + b"data: [DONE]\n\n"
 
     @abstractmethod
@@ -206,19 +207,18 @@ class TextWriter(ABC):
         return {"id": self._name, "object": kind, "created": self._created, "model": asked.model,
                 "system_fingerprint": self._service.fingerprint}
 
-    def _usage(self, answers: Sequence[Written]) -> dict[str, Any]:
-        for one in answers:
-            self._count(one.result, bool(one.reasoning))
-        return self._used()
+    def _count_tokens(self, result: Any, reasoned: bool) -> tuple[int, int]:
+        """Return how many tokens the model made for a result, the end token included, and how many of them it reasoned.
 
-    def _count(self, result: Any, reasoned: bool) -> None:
-        """Count the tokens of a result; the end token is one that the model made."""
+        reasoned: whether the answer has reasoning, which is all of it where `marker` has not come.
+        """
         new, marker = result.ids[result.echoed :], self.marker
         thought = new.index(marker) + 1 if marker in new else len(new) * reasoned
-        self._new.append((len(new) + result.ended, thought))
+        return len(new) + result.ended, thought
 
-    def _used(self) -> dict[str, Any]:
-        new, thought = (sum(column) for column in zip(*self._new, strict=True))
+    def _usage(self, counts: Sequence[tuple[int, int]]) -> dict[str, Any]:
+        """Return the object `usage` of an answer from the counts of its parts, which `_count_tokens` gave."""
+        new, thought = (sum(column) for column in zip(*counts, strict=True))
         details = {} if self.marker is None else {"completion_tokens_details": {"reasoning_tokens": thought}}
         return {"prompt_tokens": self._prompt, "completion_tokens": new, "total_tokens": self._prompt + new} | details
 

@@ -14,7 +14,7 @@ from ..base.errors import InputError
 from ..model.generation_config import GREEDY_BELOW
 from ..speech.languages import LANGUAGES
 from ..speech.subtitles import pieces, srt_lines, vtt_lines
-from ..speech.tokens import TASKS
+from ..speech.tokens import TASK_TRANSCRIBE, TASKS
 from .forms import Asked, Kind, Route, Wanted, read_form
 from .json_steps import JsonRows
 from .multipart import Upload
@@ -52,7 +52,7 @@ _TIMED = {"srt": ("text/plain", srt_lines), "vtt": ("text/vtt", vtt_lines)}
 class SpeechKind(Kind):
     """The requests of a route that transcribes recordings."""
 
-    task: str = TASKS[0]
+    task: str = TASK_TRANSCRIBE
 
     def wanted(self, fields: Mapping[str, Any], service: RequestService, path: str) -> Wanted:
         """Return the work for the fields of a request, which are the texts of a form and an `Upload`."""
@@ -108,7 +108,7 @@ def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
 
 def _check_letters(form: Any, task: str) -> None:
     """Raise `Refusal` for what a model of letters does not do."""
-    for field, given, what in ((None, task != TASKS[0], "translates nothing"),
+    for field, given, what in ((None, task != TASK_TRANSCRIBE, "translates nothing"),
                                ("language", form.language, "takes no other language"),
                                ("temperature", form.temperature, "draws nothing at random")):
         if given:
@@ -121,7 +121,7 @@ def _check_letters(form: Any, task: str) -> None:
 def _of_whisper(form: Any, service: SpeechService, task: str, by_word: bool) -> tuple[float, int, dict[str, Any]]:
     """Return the temperature, the seed and the options of a request to a model that generates; raises `Refusal`."""
     try:
-        service.model.transcription.tokens.spoken(form.language, task)
+        service.model.transcription.tokens.checked_language(form.language, task)
     except InputError as error:
         raise Refusal("wrong", str(error), "language" if form.language else None) from None
     if by_word and not service.model.generation.alignment_heads:

@@ -26,7 +26,7 @@ from .audio_files import recording_samples
 from .letters import letters_of, text_of, transcript_of
 from .samples import RATE
 from .sources import is_source, name_of
-from .tokens import TASKS
+from .tokens import TASK_TRANSCRIBE, TASKS
 
 SECONDS = 30
 """The longest window."""
@@ -143,7 +143,7 @@ class LetterTranscription:
         """Return what a call wants; raises an error for an argument that only models such as Whisper have."""
         if task not in TASKS:
             raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
-        if language is not None or task != TASKS[0]:
+        if language is not None or task != TASK_TRANSCRIBE:
             given = f"language={shown(language)}" if language is not None else f"task={shown(task)}"
             raise UnsupportedError(f"{given} has no effect on a model of letters (CTC), which writes the language that "
                                    f"it was trained on; leave it out. {_WHISPERS}")

@@ -11,7 +11,8 @@ from ..text.special_tokens import END, NO_TIMES, START
 from .languages import language_code
 from .spectrogram import SECONDS
 
-TASKS = ("transcribe", "translate")
+TASK_TRANSCRIBE = "transcribe"
+TASKS = (TASK_TRANSCRIBE, "translate")
 """What Whisper does with speech: transcribe it in its own language, or translate it into English."""
 _NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
 """The names that the token for "no speech" has had."""
@@ -66,12 +67,16 @@ class SpecialTokens:
                    languages={name[2:-2]: ids_of[name] for name in languages},
                    tasks={name[2:-2]: ids_of[name] for name in tasks}, has_times=ids_of[NO_TIMES] + _TIMES < vocab_size)
 
-    def spoken(self, language: Any, task: Any) -> str | None:
-        """Return the code of a language that a caller names; raises `InputError` for an unknown language or task."""
+    def checked_language(self, language: Any, task: Any) -> str | None:
+        """Check the language and the task that a caller names; return the language's code.
+
+        language: a name or a code; None, which is returned, where the model is to find the language. Raises
+        `InputError` for a language or a task that the model does not know.
+        """
         if task not in TASKS:
             raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
         code = language_code(language) if isinstance(language, str) else language
-        if not self.languages and (code not in (None, "en") or task != TASKS[0]):
+        if not self.languages and (code not in (None, "en") or task != TASK_TRANSCRIBE):
             raise InputError(f"this model knows English alone, so language {shown(language)} and task {task} are not "
                              "possible")
         if self.languages and code is not None and code not in self.languages:
@@ -81,8 +86,8 @@ class SpecialTokens:
 
     def prompt(self, language: str | None, task: str, times: bool) -> list[int]:
         """Return the tokens before the text: the start, the language and the task, and the one for no timestamps."""
-        spoken = [self.languages[language], self.tasks[task]] if language and self.languages else []
-        return [self.start, *spoken, *([] if times else [self.no_times])]
+        wanted = [self.languages[language], self.tasks[task]] if language and self.languages else []
+        return [self.start, *wanted, *([] if times else [self.no_times])]
 
 
 def _is_language(name: str) -> bool:

@@ -66,7 +66,7 @@ class Transcription:
 
         The arguments are those of `Transcriber.transcribe`; timestamps are checked.
         """
-        code = self.tokens.spoken(language, task)
+        code = self.tokens.checked_language(language, task)
         config = self._model.settings_of_call(settings)
         if config.logprobs is not None:
             raise InputError("transcribe tells no log probabilities of tokens; leave logprobs out")

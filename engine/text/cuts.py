@@ -63,8 +63,8 @@ class Cuts:
 _CUTS: ContextVar[Cuts | None] = ContextVar("cuts", default=None)
 
 
-def reported() -> Cuts | None:
-    """Return the counts to which a tokenizer reports what it cuts; None where nobody wants to know."""
+def report_of_cuts() -> Cuts | None:
+    """Return the object to which a tokenizer reports what it cuts in this call; None where nobody wants to know."""
     cuts = _CUTS.get()
     return None if cuts is None or (cuts.truncation and cuts.marks is None) else cuts
 

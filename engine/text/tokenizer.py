@@ -13,7 +13,7 @@ from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop, beside
 from ..model.text_config import TextConfig
-from .cuts import reported
+from .cuts import report_of_cuts
 from .excerpts import CUT_MARGIN, MAX_CHARACTERS, START_CHARACTERS, Encode, Excerpts
 from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized
@@ -376,7 +376,7 @@ class Tokenizer(TokenTexts):
 
     def _report(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> None:
         """Report to the call that runs which sentences were cut. kept: what was tokenized of each sentence."""
-        if (cuts := reported()) is not None:
+        if (cuts := report_of_cuts()) is not None:
             cuts.add(sentences, self._were_cut(sentences, kept, encodings), self._limit, self.count)
 
     def _were_cut(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> list[bool]:

@@ -163,7 +163,11 @@ class Waveform:
         return (w * scale[:, None]).astype(np.float32)[:, :, None], shift.astype(np.float32)
 
     def _convolve(self, x: np.ndarray, first: tuple[np.ndarray, np.ndarray | None], ops: StemOps) -> np.ndarray:
-        """Return the rows [t, C] after the last convolution for samples x [n, 1]."""
+        """Return the rows [t, C] after the last convolution for samples x [n, 1].
+
+        first: weight and bias of the first convolution, into which `_fold_norm_into_first` has folded the norm over the
+        whole recording. The weights of each convolution are [channels, kernel, channels of its input].
+        """
         for i, stride in enumerate(self.strides):
             weight, bias = first if i == 0 else (self.arrays[f"conv_{i}.weight"], self.arrays.get(f"conv_{i}.bias"))
             rows = _windows(np.ascontiguousarray(x), weight.shape[1], stride)

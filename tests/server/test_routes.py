@@ -448,6 +448,9 @@ def test_raw_scores_are_logits(served):
     assert len(client.post("/rerank", {"query": "a", "documents": [{"text": TEXTS[0]}, "b"], "top_n": 1}
                            ).data["results"]) == 1
     classes = served("bert_classify")
+    same = classes.post("/predict", {"inputs": ["cats purr"]}).data
+    for inputs, expected in (([{"text": "cats purr"}], same), ({"text": "cats purr"}, same[0])):
+        assert classes.post("/predict", {"inputs": inputs}).data == expected
     raw = classes.post("/predict", {"inputs": ["a", "b"], "raw_scores": True}).data
     assert raw == [{"score": pytest.approx(one["score"]), "label": one["label"]}
                    for one in classes.model.classify([("a", "b")], top_k=None, function_to_apply="none")[0]]

@@ -151,7 +151,7 @@ class Packer:
         `fill_angles` fills them, up to the largest position that it has had so far.
         """
         if rotary not in self._angles:
-            float_pairs = rotary.positions * (rotary.width // 2)        # cos and sin
+            float_pairs = rotary.positions * (rotary.width // 2)        # a cosine and a sine, of 4 bytes each
             self._reserve("rotary embeddings", 8 * float_pairs, "max_positions")
             self._angles[rotary] = Angles(rotary)
         angles = self._angles[rotary]

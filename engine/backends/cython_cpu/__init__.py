@@ -55,8 +55,8 @@ class CythonBackend:
         first = f"{chosen.isa} kernels (of {', '.join(names)} here; ENGINE_ISA chooses)"
         return "\n".join([first, *isa.explain(chosen)])
 
-    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat | None:
-        """Return the layout of the panels of this CPU's kernels."""
+    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat:
+        """Return the layout of the weight panels that this CPU's kernels read in a precision."""
         from ..cpu.packer import layout_of
         from . import isa
 

@@ -66,8 +66,8 @@ class NumbaBackend:
             lines.append(reason)
         return "\n".join(lines)
 
-    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat | None:
-        """Return the layout of the panels of these kernels."""
+    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat:
+        """Return the layout of the weight panels that these kernels read in a precision."""
         from ..cpu.packer import layout_of
         from . import table
 

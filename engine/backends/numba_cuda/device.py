@@ -97,13 +97,13 @@ def recent_integers(device: Device, most: int) -> Callable[..., Any]:
 
 
 class Gpu:
-    """The `Device`, which explains methods and attributes, that is the current CUDA device when this is created."""
+    """The CUDA device that is current when this is created. `Device` explains its methods and attributes."""
 
     def __init__(self) -> None:
         from cuda.core import Device as CoreDevice
 
         self._core = CoreDevice()
-        self._process = os.getpid()     # another one is a fork
+        self._process = os.getpid()     # a process with another number is a fork of this one
         self.activate()
         self.name = str(self._core.name)
         self.capability: tuple[int, int] = tuple(self._core.compute_capability)
@@ -113,7 +113,7 @@ class Gpu:
         self._context = call("cuCtxGetCurrent")
         self._stream = self._core.create_stream()
         self.stream = int(self._stream.handle)
-        self._loaded: dict[int, tuple[Kernel, Any]] = {}
+        self._loaded: dict[int, tuple[Kernel, Any]] = {}    # by the id of a kernel: the kernel, and its loaded code
 
     def activate(self) -> None:
         if os.getpid() != self._process:

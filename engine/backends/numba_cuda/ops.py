@@ -274,7 +274,7 @@ class _Call:
     def view(self, x: Any) -> Any:
         """Return the flat array in float32, or uint8 for a mask, in which an array lies with its `_strides`."""
         if not isinstance(x, SharedArray):
-            return self._uploaded(_memory(x))
+            return self._uploaded(_stored_numbers(x))
         if x.dtype != "bfloat16":
             return x.flat
         wide = self.allocate(x.flat.shape[0])
@@ -345,11 +345,11 @@ def _place(array: np.ndarray) -> tuple[int, int]:
     return array.ctypes.data, array.nbytes
 
 
-def _memory(x: np.ndarray) -> np.ndarray:
-    """Return what is uploaded of a strided array: its own numbers in order, without those that a broadcast repeats."""
+def _stored_numbers(x: np.ndarray) -> np.ndarray:
+    """Return the numbers of a strided array in order, without those that a broadcast repeats: what is uploaded."""
     own = x[tuple(slice(0, 1) if step == 0 else slice(None) for step in x.strides)]
     numbers = np.ascontiguousarray(own).reshape(-1)
-    return numbers.view(np.uint8) if x.dtype == bool else numbers
+    return numbers.view(np.uint8) if x.dtype == bool else numbers       # the kernels read a mask as bytes
 
 
 def _strides(x: Any) -> list[int]:

@@ -206,13 +206,16 @@ def _plain_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[
 
 
 def _xlm_roberta_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Put fairseq's four special tokens in place of the first three pieces, so that ids grow by one."""
+    """Put fairseq's four special tokens in place of the first three pieces, and <mask> at the end.
+
+    The ids of the other pieces grow by one. Return the vocabulary and the id of <unk>, as `_unigram` asks.
+    """
     scores, _ = _plain_vocabulary(pieces, settings)
     return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3      # <unk>
 
 
 def _camembert_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Put fairseq's five special tokens in place of the first piece."""
+    """Put fairseq's five special tokens in place of the first piece, and <mask> at the end."""
     scores, _ = _plain_vocabulary(pieces, settings)
     special = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
     return [*special, *scores[1:], ("<mask>", 0.0)], 3

@@ -1,8 +1,9 @@
 # The cells of a cache, in which a decoder keeps keys and values: their sizes, and how tokens are written into them.
 # CachedAttention in table.pxd describes their forms.
 #
-# A cache holds the cells of all layers and key heads. Those of one number lie `run` bytes apart, keys before values:
-# ((layer * heads + head) * 2 + values) * run bytes after the address of the cell.
+# A cell holds CELL = 16 tokens, for all layers and key heads: a part with keys and a part with values for each head of
+# each layer. Each part has room for `run` bytes. The part of a head begins ((layer * heads + head) * 2 + values) * run
+# bytes after the address of the cell, where values is 0 for its keys and 1 for its values.
 
 cdef extern from *:
     """
@@ -90,6 +91,8 @@ cdef void copy_tokens(int storage, Py_ssize_t d, Py_ssize_t width, const char* s
 
 def write_cells(int storage, const float[:, :, :, ::1] rows, Py_ssize_t d, const size_t[::1] cells, Py_ssize_t run):
     """Write keys and values [2 * layers, heads, S, width] of a source to its cells [S / 16]; d: the width of a key."""
+    # rows: the keys of layer l are rows[2 * l], its values rows[2 * l + 1]; a key fills the first d of `width` numbers.
+    # cells: addresses, one for CELL = 16 tokens. storage: the form of the numbers in a cell, an enum Storage.
     cdef Py_ssize_t heads = rows.shape[1], S = rows.shape[2], width = rows.shape[3], layer, h, s
     cdef char* cell
     with nogil:

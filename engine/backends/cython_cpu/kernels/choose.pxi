@@ -2,7 +2,8 @@
 # row of all logits is kept. table.pxd says what a row may want (RowChoice).
 #
 # The maximum and the sum of a part are those of the model's own logits, so that log_sum_exp does not depend on changes.
-# Those of a row wait for log_sum_exp, and for draws, which add them up in the order of ids: no bit depends on threads.
+# The maxima and the sums of all parts of a row are kept until all are there. log_sum_exp and the draws then add them up
+# in the order of ids, so that the result does not depend on the number of threads.
 
 cdef inline float penalized(float logit, float penalty) noexcept nogil:
     # Return the logit of a token that a text has already (Keskar et al., arXiv 1909.05858, for logits above 0).
@@ -96,7 +97,8 @@ cdef inline void add_addends(RowChoice* c, float* x, Py_ssize_t id, Py_ssize_t n
 
 
 cdef inline const float* own_logits(const Before* before, const float* x, Py_ssize_t n, float* own) noexcept nogil:
-    # Return the model's own logits [n]: x, or a copy without the changes. Few parts have a word to choose, and need it.
+    # Return the model's own logits [n]: x if none was changed, else a copy of x in `own` [n] with the values before
+    # the changes. It is called for a part with a word to choose alone; few parts have one.
     cdef int i
     if before.count == 0:
         return x

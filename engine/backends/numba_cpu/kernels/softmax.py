@@ -35,12 +35,14 @@ def power(x: Vector, maximum: Vector) -> Vector:
 
 
 @inline
-def _add_power(sum: Vector, x: Floats, i: Size, n: Size, maximum: Vector) -> Vector:
-    """Add the powers of logits."""
+def _add_powers(sum: Vector, x: Floats, i: Size, n: Size, maximum: Vector) -> Vector:
+    """Return sum + 2^((x - maximum) log2 e) for VL numbers from x[i] on, or for n if these are fewer: `entries` puts
+    -inf in the other lanes, whose powers are 0.
+    """
     return v_add(sum, power(entries(x + i, min(n, VL)), maximum))
 
 
-sum_of_powers = sum_of(_add_power)
+sum_of_powers = sum_of(_add_powers)
 
 
 def softmax(x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size, N: Size) -> None:
