@@ -448,8 +448,8 @@ def test_raw_scores_are_logits(served):
     assert len(client.post("/rerank", {"query": "a", "documents": [{"text": TEXTS[0]}, "b"], "top_n": 1}
                            ).data["results"]) == 1
     classes = served("bert_classify")
-    same = classes.post("/predict", {"inputs": ["cats purr"]}).data
-    for inputs, expected in (([{"text": "cats purr"}], same), ({"text": "cats purr"}, same[0])):
+    rows = classes.post("/predict", {"inputs": [["cats purr"]]}).data
+    for inputs, expected in (([{"text": "cats purr"}], rows), ({"text": "cats purr"}, rows[0])):
         assert classes.post("/predict", {"inputs": inputs}).data == expected
     raw = classes.post("/predict", {"inputs": ["a", "b"], "raw_scores": True}).data
     assert raw == [{"score": pytest.approx(one["score"]), "label": one["label"]}
