@@ -98,7 +98,7 @@ class Schedule:
         self._owners, self._queues, self._entered, self._unread_owners = {}, {}, set(), set()
 
     def add(self, work: DecoderWork) -> None:
-        """Put a work into the line of those that wait.
+        """Append a work to the queue of its priority and owner, in which it waits to enter.
 
         An owner who asks for something again starts at the lowest count of tokens of those who ask now (or at the
         highest count of all, if nobody does): nobody may be served first because he asked for nothing for a while.
@@ -218,7 +218,7 @@ class Schedule:
             self._size = min(max(2 * self._size, read), self.budget.tokens)
 
     def _seconds_without_prompts(self, decoding: int) -> float | None:
-        """Return the seconds of a step in which so many rows decode and no prompt is read.
+        """Return the measured seconds of a step with `decoding` rows and no tokens of prompts.
 
         None if they were not measured in the last `FRESH` steps.
         """

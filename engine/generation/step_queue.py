@@ -181,7 +181,7 @@ class StepQueue(WorkQueue):
         return entered, max(0, len(self._open) + len(self._arrived) - entered)
 
     def _enter(self, entry: DecoderEntry) -> None:
-        """Put a work that has arrived, or that has to begin again, into the line of the schedule."""
+        """Let a work wait in the schedule, after it has arrived or when it has to begin again."""
         entry.restart()
         self.schedule.add(entry.work)
 

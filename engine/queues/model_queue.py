@@ -202,7 +202,7 @@ class ModelQueue(WorkQueue):
                 or self.order.tokens + sum(entry.left for entry in [*self._arrived]) >= ENOUGH_TOKENS)
 
     def _compute_next(self) -> bool:
-        """Compute one batch; return False if no work waits, or the queue has no open work."""
+        """Compute one batch; return False if there is nothing to compute."""
         if not self._open:
             return False
         room = self._room()

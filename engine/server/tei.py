@@ -160,8 +160,10 @@ def _images_or_pairs(value: Any, model: AnyModel) -> tuple[Any, bool]:
     has_items = isinstance(value, Item) or any(isinstance(one, Item) for one in value)
     if has_items or reads_images(model):
         inputs, single = inputs_of("inputs", value, model)
-        if has_items or isinstance(inputs, SentImages):
+        if isinstance(inputs, SentImages):
             return inputs, single
+        if has_items:       # each object is a text of its own, and no half of a pair
+            value = inputs[0] if single else [[text] for text in inputs]
     single = isinstance(value, str) or any(isinstance(one, str) for one in value)
     rows: Sequence[Any] = [value] if single else value
     check_items("inputs", rows)

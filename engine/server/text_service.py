@@ -82,7 +82,8 @@ class TextService(RequestService):
         """Seconds to the first token of a request, and between two tokens of a row."""
         self.rows = Histogram([2.0**i for i in range(11)])
         """The rows of a step that make a token each."""
-        self._waiting: dict[Pending, tuple[DecoderTicket, float]] = {}      # no token yet: (a ticket, its start)
+        self._waiting: dict[Pending, tuple[DecoderTicket, float]] = {}
+        """The requests without a token so far, each with its first ticket and the time at which it was submitted."""
         self._streams: set[TokenStream] = set()     # those to which tokens may still come
         if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
             self._queue.room.tokens = default_cache_tokens(model)

@@ -451,6 +451,9 @@ def test_raw_scores_are_logits(served):
     rows = classes.post("/predict", {"inputs": [["cats purr"]]}).data
     for inputs, expected in (([{"text": "cats purr"}], rows), ({"text": "cats purr"}, rows[0])):
         assert classes.post("/predict", {"inputs": inputs}).data == expected
+    empty = classes.post("/predict", {"inputs": ""})
+    refused = classes.post("/predict", {"inputs": {"text": ""}})
+    assert (refused.status, refused.data) == (empty.status, empty.data)
     raw = classes.post("/predict", {"inputs": ["a", "b"], "raw_scores": True}).data
     assert raw == [{"score": pytest.approx(one["score"]), "label": one["label"]}
                    for one in classes.model.classify([("a", "b")], top_k=None, function_to_apply="none")[0]]

@@ -346,7 +346,7 @@ def _place(array: np.ndarray) -> tuple[int, int]:
 
 
 def _stored_numbers(x: np.ndarray) -> np.ndarray:
-    """Return the numbers of a strided array in order, without those that a broadcast repeats: what is uploaded."""
+    """Return the numbers of a strided array that are uploaded, in order: each number that a broadcast repeats, once."""
     own = x[tuple(slice(0, 1) if step == 0 else slice(None) for step in x.strides)]
     numbers = np.ascontiguousarray(own).reshape(-1)
     return numbers.view(np.uint8) if x.dtype == bool else numbers       # the kernels read a mask as bytes
