@@ -70,7 +70,8 @@ def test_the_streams_of_a_step_wake_an_event_loop_once(monkeypatch):
                    for i in range(5)]
         streams = [future.result(30).value for future in futures]
         news = [waiters.news(stream) for stream in streams]
-        wait_for(lambda: len(model.prepared.queue._open) == 5)
+        queue = model.prepared.queue
+        wait_for(lambda: len(queue._open) + len(queue._arrived) == 5)       # the first of them may wait in a step by now
         gate.let(100)
         while not all(stream.ended for stream in streams):
             wait(news, 30)
