@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 
 from ..base.arguments import positive_int
@@ -51,11 +51,27 @@ class Pace:
     """A step may take this much longer than one that reads no prompt."""
     idle_seconds: float = 0.25
     """How long a step may take while nobody waits for a next token."""
+    weighs: bool = False
+    """Whether a step may take longer where that costs little: up to twice the time of one that reads no prompt; and, for
+    each row that decodes, `idle_seconds` times the number of short prompts, up to `idle_seconds`."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name in ("step_seconds", "idle_seconds"):
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
                 raise InputError(f"{name} must be a number of seconds above 0, not {shown(value)}")
+
+    def seconds_of_prompts(self, base: float, decoding: int, short: int) -> float:
+        """Return how long the prompts that a step reads may take.
+
+        base: the seconds of such a step without prompts. decoding: the sequences that wait for a next token. short:
+        those that wait for a first one, and would have it after `idle_seconds`.
+        """
+        if not decoding:
+            return self.idle_seconds
+        if not self.weighs:
+            return self.step_seconds
+        return max(self.step_seconds, base, self.idle_seconds * min(1.0, short / decoding))
 
 
 @dataclass
@@ -153,7 +169,8 @@ class Schedule:
         those with unread prompts. catch_up: is called with each in its turn, and returns the one that reads in this
         turn: the same, or another one if it waits for what that reads (`Prefixes.catch_up`).
         """
-        size = min(self.prompt_tokens(decoding), max(1, self.budget.tokens - decoding))
+        ordered = sorted(sequences, key=lambda each: self._place(each.work))
+        size = min(self.prompt_tokens(decoding, [each.unread for each in ordered]), max(1, self.budget.tokens - decoding))
         if not size:
             return []
         # What is left of the step: `size` tokens, `rows` sequences, and `scores` numbers.
@@ -161,7 +178,6 @@ class Schedule:
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
-        ordered = sorted(sequences, key=lambda each: self._place(each.work))
         for sequence in dict.fromkeys(map(catch_up, ordered)):      # each once
             source = sequence.work.source if not sequence.read else 0       # the encoder reads a source in one step
             if source and sources and (waits or source >= size):        # a second source could make the step too long
@@ -182,18 +198,21 @@ class Schedule:
         self._unread_owners = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
         return chosen
 
-    def prompt_tokens(self, decoding: int) -> int:
+    def prompt_tokens(self, decoding: int, unread: Collection[int]) -> int:
         """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them.
 
-        decoding: the number of rows that read one token each in that step.
+        decoding: the number of rows that read one token each in that step. unread: the tokens of each prompt
+            that are not read.
         """
         if self.pace is None:
             return self.budget.tokens
-        if decoding and self._seconds_without_prompts(decoding) is None:
+        base = self._seconds_without_prompts(decoding) if decoding else 0.0
+        if base is None:
             return 0        # `measured` takes what a step lasts above that time for the time of its prompt tokens
         if self._seconds_a_token is None:
             return FEWEST
-        seconds = self.pace.step_seconds if decoding else self.pace.idle_seconds
+        short = sum(tokens * self._seconds_a_token <= self.pace.idle_seconds for tokens in unread)
+        seconds = self.pace.seconds_of_prompts(base, decoding, short)
         return max(FEWEST, min(self._size, int(seconds / self._seconds_a_token)))
 
     def measured(self, decoding: int, read: int, seconds: float) -> None:
@@ -213,17 +232,26 @@ class Schedule:
             return
         # A step that took no longer than one without a prompt was measured badly; its tokens were not free.
         cost = max(seconds - base, seconds / 16) / read
-        self._seconds_a_token = cost if self._seconds_a_token is None else (self._seconds_a_token + cost) / 2
+        before = cost if self._seconds_a_token is None else self._seconds_a_token
+        self._seconds_a_token = min((before + cost) / 2, 2 * cost)      # the first steps of a model take far longer
         if read >= self._size:
             self._size = min(max(2 * self._size, read), self.budget.tokens)
 
     def _seconds_without_prompts(self, decoding: int) -> float | None:
-        """Return the measured seconds of a step with `decoding` rows and no tokens of prompts.
+        """Return the seconds of a step with `decoding` rows and no tokens of prompts, as measured in the last `FRESH` steps.
 
-        None if they were not measured in the last `FRESH` steps.
+        Where steps with fewer and with more rows were measured alone, their times give it. None if they were not.
         """
-        base, step = self._times_without_prompts.get(_size_class(decoding), (None, 0))
-        return base if self._steps - step < FRESH else None
+        own = _size_class(decoding)
+        fresh = {size: base for size, (base, step) in self._times_without_prompts.items() if self._steps - step < FRESH}
+        if own in fresh:
+            return fresh[own]
+        below, above = [size for size in fresh if size < own], [size for size in fresh if size > own]
+        if not below or not above:
+            return None
+        low, high = max(below), min(above)
+        share = (decoding - _rows_of(low)) / (_rows_of(high) - _rows_of(low))
+        return fresh[low] + share * (fresh[high] - fresh[low])
 
     def _place(self, work: DecoderWork) -> tuple[int, int, int]:
         """Return the key by which works are sorted: by priority, then by what their owners have read, then by arrival.
@@ -235,3 +263,8 @@ class Schedule:
 def _size_class(decoding: int) -> int:
     """Return one number for all counts of rows that lie within a fifth of each other: 2^(1/4) = 1.19."""
     return round(4 * math.log2(decoding))
+
+
+def _rows_of(size_class: int) -> float:
+    """Return the number of rows in the middle of a class."""
+    return 2 ** (size_class / 4)

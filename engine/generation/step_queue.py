@@ -29,7 +29,7 @@ from .schedule import Budget, Pace, Schedule
 from .tickets import DecoderTicket
 from .works import DecoderEntry, DecoderWork, Group, Outcome, PassWork, Sequence, StepWork
 
-SHARED = Pace()
+SHARED = Pace(weighs=True)
 """How long steps may take that several callers share without a session."""
 
 

@@ -65,7 +65,7 @@ def test_something_is_always_read():
     paced.measured(5, 0, 1.0)
     for _ in range(3):
         paced.measured(5, 16, 100.0)
-    assert paced.prompt_tokens(5) == FEWEST
+    assert paced.prompt_tokens(5, [1000]) == FEWEST
 
 
 def test_priority_comes_before_arrival():
@@ -149,6 +149,43 @@ def test_a_step_takes_no_longer_than_the_pace_allows(cost, decoding):
     for tokens, sized in ((cost, sizes[100:200]), (4 * cost, sizes[300:])):
         most = allowed / tokens
         assert sorted(sized)[len(sized) // 2] > min(0.7 * most - FEWEST, 4000)
+
+
+@pytest.mark.parametrize(("decoding", "prompts", "length", "allowed"), [
+    (4, 1, 20, IDLE / 4), (40, 16, 20, IDLE * 16 / 40), (40, 2, 20, STEP), (4, 9, 20, IDLE * 9 / 4), (4, 9, 10**6, STEP), (64, 9, 10**6, 0.08),
+    (64, 90, 20, IDLE), (0, 1, 10**6, IDLE)])
+def test_a_pace_that_weighs_lets_a_step_take_longer_where_that_costs_little(decoding, prompts, length, allowed):
+    """Many have their first token after the step, or the rows that decode take as long themselves."""
+    schedule = schedule_of([], pace=Pace(weighs=True), tokens=8192)
+    base = 0.08 * decoding / 64
+    for _ in range(30):
+        n = schedule.prompt_tokens(decoding, [length] * prompts)
+        schedule.measured(decoding, n, base + n * 1e-3)
+    assert abs(n - min(allowed, IDLE) / 1e-3) <= 1
+
+
+def test_a_first_step_that_took_long_says_nothing_of_later_ones():
+    schedule = schedule_of([], pace=Pace())
+    schedule.measured(0, FEWEST, 10.0)
+    schedule.measured(0, FEWEST, FEWEST * 1e-3)
+    assert schedule.prompt_tokens(0, [1000]) == 2 * FEWEST      # not yet more than twice those of the step before
+    schedule.measured(0, 2 * FEWEST, 2 * FEWEST * 1e-3)
+    assert schedule.prompt_tokens(0, [1000]) == 4 * FEWEST
+
+
+def test_the_time_of_a_step_follows_from_steps_with_fewer_and_with_more_rows():
+    """Rows that come and go one by one do not stop the prompts at each number of rows."""
+    sequences = [prompt(0, 10**9)]
+    schedule = schedule_of(sequences, pace=Pace())
+    schedule.measured(0, 100, 0.1)
+    for decoding in (4, 40):
+        schedule.measured(decoding, 0, 0.01 + decoding * 1e-3)
+    for decoding in range(4, 41):
+        n = sum(n for _, n in read(schedule, decoding, sequences))
+        assert n >= FEWEST, decoding
+        schedule.measured(decoding, n, 0.01 + decoding * 1e-3 + n * 1e-3)
+    assert abs(n - STEP / 1e-3) <= 3
+    assert [read(schedule, decoding, sequences) for decoding in (3, 60)] == [[], []]
 
 
 def test_steps_without_a_prompt_are_measured_anew():
