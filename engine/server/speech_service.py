@@ -343,7 +343,8 @@ class SpeechService(RequestService):
         require_speech("soundfile", "reading an audio file")
         self.model, self.max_seconds = model, max_seconds
         super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
-        self._queue = queue = model.queue
+        queue: Any = model.queue        # a `StepQueue`, or of a model of letters a `ModelQueue`
+        self._queue = queue
         self._submit: Callable[..., Ticket] = (
             partial(queue.submit, pace=SHARED) if isinstance(queue, StepQueue) else queue.submit)
         self.writes_letters = isinstance(model.transcription, LetterTranscription)
