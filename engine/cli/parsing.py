@@ -7,6 +7,7 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from shlex import quote
 from typing import NoReturn
 
@@ -80,9 +81,10 @@ class CommandParser(Parser):
         args, left = self.parse_known_intermixed_args(_as_paths(typed))
         if unknown := unknown_options(self, self.name, typed):
             self.error(advice_on_options(self, self.name, unknown))
-        places = [getattr(args, action.dest) for action in self._actions if not action.option_strings]
-        words = [word for given in places for word in ([given] if isinstance(given, str) else given or [])]
-        self._check_places(args, left)
+        given = [getattr(args, action.dest) for action in self._actions if not action.option_strings]
+        places = [[one] if isinstance(one, str) else one or [] for one in given]
+        words = [*chain.from_iterable(places)]
+        self._check_places([*chain.from_iterable(places[1:])], left)
         self._check_order([*words, *left])
         args.more = left
         if left and not (self.name in READ_IMAGES and is_image_name(args.file)):
@@ -145,12 +147,12 @@ class CommandParser(Parser):
         words = [" ".join(words)] if self.name in ONE_TEXT else words
         return " ".join([self.prog, *map(quote, [model, *words])])
 
-    def _check_places(self, args: argparse.Namespace, left: Sequence[str]) -> None:
-        """End the program where an option and a word without one both give the model, or the file."""
+    def _check_places(self, words: Sequence[str], left: Sequence[str]) -> None:
+        """End the program where an option and a word without one both give the model, or the file.
+
+        words: those in the places behind the model. left: those that are too many.
+        """
         by_option = self._taken.places
-        places = [action.dest for action in self._actions if not action.option_strings][1:]
-        words = [word for given in (getattr(args, dest) for dest in places)
-                 for word in ([given] if isinstance(given, str) else given or [])]
         models = [*filter(_is_model, words)]
         if MODEL in by_option and (left or models) and self.name not in TAKE_MODELS:
             word = [*models, *words, *left][0]

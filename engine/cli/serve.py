@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..base.arguments import positive_int
 from ..base.errors import InputError, listed
@@ -20,10 +20,8 @@ from ..interface.transcriber import Transcriber
 from ..loading.hub import as_name
 from ..loading.load import choose_kind, find_model, open_source
 from ..loading.model_files import checksum
+from ..server.settings import Settings
 from .console import MODEL_OR_GGUF, add_model, run_options
-
-if TYPE_CHECKING:
-    from ..server.settings import Settings
 
 AnyModel: TypeAlias = Engine | Reranker | Generator | Transcriber
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
@@ -45,13 +43,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "models, each has one of the names, in their order")
     command.add_argument("--memory", choices=("map", "copy"), default="map", help="map leaves the weights in the file, "
                          "so nobody may write to it; copy reads the file into memory. By default map")
-    command.add_argument("--max-batch-tokens", type=int, default=1024, metavar="N", help="the most tokens that are "
-                         "computed at a time; by default 1024, and more is slower for each and faster for all")
+    command.add_argument("--max-batch-tokens", type=int, default=Settings.max_batch_tokens, metavar="N",
+                         help="the most tokens that are computed at a time; by default "
+                         f"{Settings.max_batch_tokens}, and more is slower for each and faster for all")
     command.add_argument("--max-text-tokens", type=int, metavar="N", help="the most tokens of one text, which is read "
                          "at once, so that others wait for it; by default as many as the model reads, or 8192 for a "
                          "model without a limit")
-    command.add_argument("--max-wait", type=float, default=2.0, metavar="SECONDS", help="refuse a request with 429 "
-                         "whose first answer would wait longer; by default 2")
+    command.add_argument("--max-wait", type=float, default=Settings.max_wait, metavar="SECONDS",
+                         help="refuse a request with 429 whose first answer would wait longer; by default "
+                         f"{Settings.max_wait:g}")
     command.add_argument("--timeout", type=float, metavar="SECONDS", help="how long a request may take, which the "
                          "header x-request-timeout shortens; by default 60, and 600 for a text that a model writes, "
                          "also of a recording")
@@ -61,10 +61,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "such a model keeps for later prompts that begin alike; by default 4096")
     command.add_argument("--max-rows", type=int, metavar="N", help="the most answers that such a model writes at a "
                          "time; by default 64")
-    command.add_argument("--max-body-bytes", type=int, default=16_777_216, metavar="N", help="the most bytes of the "
-                         "body of a request; by default 16777216")
-    command.add_argument("--max-recording-bytes", type=int, default=268_435_456, metavar="N", help="the most bytes of "
-                         "the body of a request with a recording; by default 268435456")
+    command.add_argument("--max-body-bytes", type=int, default=Settings.max_body, metavar="N", help="the most bytes of "
+                         f"the body of a request; by default {Settings.max_body}")
+    command.add_argument("--max-recording-bytes", type=int, default=Settings.max_recording, metavar="N",
+                         help="the most bytes of the body of a request with a recording; by default "
+                         f"{Settings.max_recording}")
 
 
 def serve(args: argparse.Namespace) -> None:
@@ -83,8 +84,6 @@ def serve(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace, names: Names) -> Settings:
     """Return the settings of the server that the arguments give."""
-    from ..server.settings import Settings
-
     if args.uds is not None and (args.host is not None or args.port is not None):
         raise InputError("--uds and --host or --port both say where to listen; give one of them")
     host = Settings.host if args.host is None else args.host

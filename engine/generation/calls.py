@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,11 +57,8 @@ class Results(Iterator[Any]):
 def run(queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER, place: Callable[[int], str] | None = None
         ) -> list[Any]:
     """Return the results of works, in order. The arguments are those of `Results`."""
-    results = Results(queue, works, stop, place)
-    try:
+    with closing(Results(queue, works, stop, place)) as results:
         return [*results]
-    finally:
-        results.close()
 
 
 def all_logits(queue: StepQueue, sources: Sequence[Batch], texts: Sequence[NDArray[np.int64]], stop: Stop = NEVER

@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as List
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import compress, islice
 from typing import Any, cast
 
@@ -146,8 +145,8 @@ class Generation(StepWork):
         """Set where the new tokens of a result begin and end, and which ones the source forbids."""
         config, size = self.config, len(self.prompt)
         least = max(config.min_new_tokens, config.min_length - size)        # new tokens that a result has at least
-        self.new_text = None if new_text is None else partial(_empty_stop_text, new_text, config.stop_strings,
-                                                              config.include_stop, least)
+        self.new_text = None if new_text is None else (
+            lambda: StopText(new_text(), config.stop_strings, config.include_stop, least))
         self.ends_at = frozenset(() if config.ignore_eos else config.eos_token_id)
         """The end tokens: a result ends before one."""
         self.forced_ends = sorted(set(config.forced_eos_token_id))
@@ -362,12 +361,6 @@ def _reads_prompt(path: Path) -> bool:
 def logprob_of(token: int, log_p: float, top: tuple[TokenLogprob, ...]) -> TokenLogprob:
     """Return the log probability of a token, rounded to float32 as in `Scored`. top: the likely tokens in its place."""
     return TokenLogprob(token, float(np.float32(log_p)), top)
-
-
-def _empty_stop_text(make: Callable[[], IncrementalText], stops: tuple[str, ...], include: bool, least: int
-                     ) -> StopText:
-    """Return the text of no tokens yet, which ends with a stop text. make: returns one that does not."""
-    return StopText(make(), stops, include, least)
 
 
 class PathGroup(Group):

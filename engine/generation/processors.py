@@ -61,18 +61,14 @@ class Rules:
     def __bool__(self) -> bool:
         """Return whether there is any rule."""
         removes = self._always or self._at_begin or ((self._least_new or self._least_length) and self._ends)
-        return bool(self.penalizes or self.adds or removes or self.ngram or self.source_ngram or self.words
+        adds = self.presence or self.frequency or self.biases       # numbers to logits
+        return bool(self.penalizes or adds or removes or self.ngram or self.source_ngram or self.words
                     or self.timestamps)
 
     @property
     def penalizes(self) -> bool:
         """Return whether the logits of ids that came before are penalized (or, with a penalty below 1, favoured)."""
         return self.penalty != 1
-
-    @property
-    def adds(self) -> bool:
-        """Return whether numbers are added to logits."""
-        return bool(self.presence or self.frequency or self.biases)
 
     def allowed(self, length: int, prompt: int) -> IdSet | None:
         """Return the ids that the rules about lengths allow as the next token; None for all.

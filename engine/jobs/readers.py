@@ -408,15 +408,12 @@ def _text_of_scalar(value: Any) -> str | Unreadable:
     return readable(value.as_buffer().to_pybytes() if value.is_valid else None)
 
 
-class BatchRequests(_Strings):
+class BatchRequests(Lines):
     """The `Format` of batches of requests to /v1/embeddings, one on each line; its texts stand in adjacent rows."""
 
     def __init__(self, most: int, size: int):
         """most, size: the most lines and the bytes of a range, and the most texts, of which a line may have several."""
-        self._lines, self._most = Lines(parse_text, most, size), most
-
-    def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
-        return self._lines.ranges(file, columns)
+        super().__init__(parse_text, most, size)
 
     def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
         """Read a range; the column "request" holds the `BatchRequest` of each row."""

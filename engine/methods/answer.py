@@ -95,8 +95,10 @@ class Answers(WindowedTexts):
 def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: AnswerOptions) -> Workload:
     """Return the work for pairs: the best answers, or with a coverage each answer or an abstention."""
     runner = model.runner_of("answer")
+    if options.coverage is None and options.top_k == 1:
+        return Answers(runner, pairs, options, lambda answers: answers[0])
     if options.coverage is None:
-        return Answers(runner, pairs, options, _first) if options.top_k == 1 else Answers(runner, pairs, options)
+        return Answers(runner, pairs, options)
     if replace(options, coverage=None) != AnswerOptions():
         raise InputError("the coverage of answers is that of the default settings, on which a model is "
                          "calibrated; leave top_k, handle_impossible_answer and the other settings out")
@@ -104,11 +106,6 @@ def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: An
     limit = threshold(arrays["losses"], check_coverage(options.coverage), "questions")
     return Answers(runner, pairs, candidates(bool(arrays["impossible"][0])),
                    lambda answers: answer_or_abstain(answers, limit))
-
-
-def _first(answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the best answer alone, for top_k=1."""
-    return answers[0]
 
 
 ANSWER = Method("answer", AnswerOptions, lambda model: model.runner_of("answer"),

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import flag, is_one_of
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.arguments import flag
+from ..base.errors import UnsupportedError
 from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
@@ -27,22 +27,15 @@ from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences
 from ..text.tokens import Tokens
 from ..weights.modules import normalize
 from .columns import fixed_lists, lists
-from .method import EncodingModel, Method
+from .method import EncodingModel, Method, check_role
 from .workload import NUMBER, Cost, Slice, Workload, head_logits, token_vectors
-
-
-def _role(name: str, value: Any) -> str | None:
-    """Return the role of texts, "query", "document" or None; raises `InputError`."""
-    if value is not None and not is_one_of(value, ROLE_PROMPTS):
-        raise InputError(f'{name} must be "query", "document" or None, not {shown(value)}')
-    return value
 
 
 @dataclass(frozen=True)
 class EncodeTokensOptions(Options):
     """The options of `Engine.encode_tokens` that say what is computed."""
 
-    task: str | None = option("document", _role)
+    task: str | None = option("document", check_role)
     prompt_name: str | None = None
     prompt: str | None = None
     normalize_embeddings: bool = option(False, flag)
@@ -61,9 +54,9 @@ class _LateVectors(Workload):
 
     def __init__(self, encoder: TextEncoder, late: LateConfig, inputs: Sequence[Sentence],
                  options: EncodeTokensOptions):
-        width = encoder.token_width
+        width, tokenizer = encoder.token_width, encoder.tokenizer_of(late.limit(options.task, encoder.limit))
         super().__init__(token_vectors(encoder), inputs,
-                         lambda texts, stop: _late_tokens(encoder, late, texts, options.task, stop),
+                         lambda texts, stop: _expanded(tokenizer(list(texts), stop), late, options.task),
                          [np.zeros((0, 0), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
         self._late, self._task = late, options.task
         # Vectors that were scaled to length 1 before would get other bits.
@@ -89,12 +82,6 @@ class _HeadVectors(Workload):
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the vectors of each sequence."""
         super().take(part, numbers, [normalize(row) for row in rows] if self._scales else rows)
-
-
-def _late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], task: str | None,
-                stop: Stop = NEVER) -> Tokens:
-    """Return the tokens of texts of a task; queries are filled up as `_expanded` says."""
-    return _expanded(encoder.tokenizer_of(late.limit(task, encoder.limit))(list(texts), stop), late, task)
 
 
 def _expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:

@@ -48,15 +48,46 @@ class _Words(Workload):
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the tokens of some texts; raises `InputError` for a text without a mask."""
         tokens = self._runner.encoder.tokens(self.inputs[places.start : places.stop], stop=stop)
-        _check_masks(self._runner, self.inputs, places.start, tokens)
+        tokenizer = self._runner.encoder.tokenizer
+        for i, ids in zip(places, tokens.input_ids, strict=True):
+            if not len(_places(self._runner, ids)):
+                token = tokenizer.decode([_mask_id(self._runner)], skip_special_tokens=False)
+                raise InputError(f"text {i}, {shown(self.inputs[i])}, has no {token} among the {tokenizer.limit:,} "
+                                 "tokens that the model reads at most; write one for each word to fill in")
         return Slice(places, tokens)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the best words, and not the logits [masks, V] of each sequence."""
         for number, logits in zip(numbers, rows, strict=True):
             ids = part.tokens.input_ids[number]
-            self.results[part.places[number]] = _words_of(
-                self._runner, ids, _places(self._runner, ids), logits, self._top_k, self._targets, stop)
+            places, words = _places(self._runner, ids).tolist(), []
+            for place, scores in zip(places, self._runner.ops.softmax(logits), strict=True):
+                stop.check()
+                words.append(self._words_of_mask(ids, place, scores, single=len(places) == 1))
+            self.results[part.places[number]] = words[0] if len(words) == 1 else words
+
+    def _words_of_mask(self, text: np.ndarray, place: int, scores: np.ndarray, *, single: bool
+                       ) -> list[dict[str, Any]]:
+        """Return the best words for one mask, the best first.
+
+        text: the ids of its tokens. place: of the mask among them. scores: the probabilities of all words, [V]. single:
+        whether the text has no other mask, so that the sequence in the result leaves special tokens out.
+        """
+        runner = self._runner
+        ids = np.arange(len(scores)) if self._targets is None else self._targets
+        k = min(self._top_k, len(ids))
+        least = -np.partition(-scores[ids], k - 1)[k - 1]       # the k-th largest score
+        ids = ids[~(scores[ids] < least)]       # all, where NaN is among the scores
+        pad = -1 if runner.config.pad_id is None else runner.config.pad_id
+        words = []
+        for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
+            filled = text.copy()
+            filled[place] = token
+            decode = runner.encoder.tokenizer.decode
+            words.append({"score": float(scores[token]), "token": token,
+                          "token_str": decode([token], skip_special_tokens=False),
+                          "sequence": decode(filled[filled != pad].tolist(), skip_special_tokens=single)})
+        return words
 
 
 def _mask_logits(runner: HeadRunner, tokens: Tokens, call: Call) -> Work:
@@ -74,52 +105,6 @@ def _mask_id(runner: HeadRunner) -> int:
 def _places(runner: HeadRunner, ids: np.ndarray) -> np.ndarray:
     """Return the places of the masks among the tokens of a text."""
     return np.flatnonzero(ids == _mask_id(runner))
-
-
-def _check_masks(runner: HeadRunner, texts: Sequence[str], first: int, tokens: Tokens) -> None:
-    """Raise `InputError` for a text without a mask; tokens: of the texts from `first` on."""
-    tokenizer = runner.encoder.tokenizer
-    for i, ids in enumerate(tokens.input_ids, first):
-        if not len(_places(runner, ids)):
-            token = tokenizer.decode([_mask_id(runner)], skip_special_tokens=False)
-            raise InputError(f"text {i}, {shown(texts[i])}, has no {token} among the {tokenizer.limit:,} tokens "
-                             "that the model reads at most; write one for each word to fill in")
-
-
-def _words_of(runner: HeadRunner, ids: np.ndarray, places: np.ndarray, logits: np.ndarray, top_k: int,
-             targets: np.ndarray | None, stop: Stop = NEVER) -> list[Any]:
-    """Return the best words for the mask of a text, or for each of its masks.
-
-    ids: of the tokens of the text; places [masks]; logits: float32 [masks, V].
-    """
-    rows = []
-    for place, scores in zip(places.tolist(), runner.ops.softmax(logits), strict=True):
-        stop.check()
-        rows.append(_words_of_mask(runner, ids, place, scores, top_k, targets, single=len(places) == 1))
-    return rows[0] if len(rows) == 1 else rows
-
-
-def _words_of_mask(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray, top_k: int,
-           targets: np.ndarray | None, *, single: bool) -> list[dict[str, Any]]:
-    """Return the best words for one mask, the best first.
-
-    text: the ids of its tokens. place: of the mask among them. scores: the probabilities of all words, [V]. single:
-    whether the text has no other mask, so that the sequence in the result leaves special tokens out.
-    """
-    ids = np.arange(len(scores)) if targets is None else targets
-    k = min(top_k, len(ids))
-    least = -np.partition(-scores[ids], k - 1)[k - 1]       # the k-th largest score
-    ids = ids[~(scores[ids] < least)]       # all, where NaN is among the scores
-    pad = -1 if runner.config.pad_id is None else runner.config.pad_id
-    words = []
-    for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
-        filled = text.copy()
-        filled[place] = token
-        decode = runner.encoder.tokenizer.decode
-        words.append({"score": float(scores[token]), "token": token,
-                      "token_str": decode([token], skip_special_tokens=False),
-                      "sequence": decode(filled[filled != pad].tolist(), skip_special_tokens=single)})
-    return words
 
 
 def _target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:

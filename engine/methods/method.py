@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ..base.arguments import refuse_unknown
+from ..base.arguments import is_one_of, refuse_unknown
 from ..base.errors import InputError, shown
 from ..base.options import Options
 from ..encoding.image_encoder import ImageEncoder
@@ -84,6 +84,13 @@ def listed_sentences(inputs: Any, options: Any = None) -> Listed:
 def listed_texts(inputs: Any, options: Any = None) -> Listed:
     """Return a list of texts."""
     return Listed(listed(inputs), lambda i, given: check_sentence(i, given, "inputs", pairs=False))
+
+
+def check_role(name: str, value: Any) -> str | None:
+    """Return the role of texts, "query", "document" or None; raises `InputError`."""
+    if value is not None and not is_one_of(value, ROLE_PROMPTS):
+        raise InputError(f'{name} must be "query", "document" or None, not {shown(value)}')
+    return value
 
 
 def with_role_prompt(text: TextConfig, role: str, options: dict[str, Any]) -> dict[str, Any]:

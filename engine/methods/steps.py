@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from typing import Any, cast
 
-from ..base.arguments import is_one_of
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import UnsupportedError
 from ..base.stop import NEVER, Stop
 from ..encoding.call import PLAIN
-from ..encoding.text_encoder import ROLE_PROMPTS
 from ..images import Images
 from ..queues.work import Work
 from ..text.cuts import Cuts, reporting
 from ..text.tokens import merge_tokens
-from .method import Method
+from .method import Method, check_role
 from .workload import Cost, Slice, Workload
 
 STEP_INPUTS, STEP_CHARACTERS = 128, 2**14
@@ -95,9 +93,7 @@ def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, 
     """
     options = dict(given)
     if method.with_role is not None and "role" in options:
-        role = options.pop("role")
-        if role is not None and not is_one_of(role, ROLE_PROMPTS):
-            raise InputError(f'role must be "query", "document" or None, not {shown(role)}')
+        role = check_role("role", options.pop("role"))
         model, options = method.with_role(model, role, options, inputs)
     checked_options = method.read_options(options)
     if isinstance(inputs, Images):

@@ -212,8 +212,7 @@ class Logits(Workload):
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the one row of each sequence."""
-        for number, row in zip(numbers, rows, strict=True):
-            self.results[part.places[number]] = row[0]
+        super().take(part, numbers, [row[0] for row in rows])
 
     def result(self) -> Any:
         """Return what `finish` makes of the logits."""

@@ -90,15 +90,6 @@ class Entry:
         if self.end is not None:
             _ring(self.end_bells)
 
-    def call_back(self) -> None:
-        """Call the functions that wait for the end, each once."""
-        while self.callbacks:
-            try:
-                call = self.callbacks.popleft()
-            except IndexError:      # another thread has taken it
-                return
-            call()
-
 
 def _ring(bells: deque[SimpleQueue[bool]]) -> None:
     """Wake the threads of all bells, and take the bells down; these threads need not take the turn."""

@@ -79,7 +79,7 @@ class ModelQueue(WorkQueue):
         self.counts = Counts()
         self.in_flight = 0
         """The tokens of the batch that is computed now."""
-        self.order: Order[RowsEntry] = Order()
+        self.order = Order()
         """The works that have pieces left, without those in `_new`."""
         self._new: list[RowsEntry] = []     # the works that have come since the last batch
         self._measured = 0.0, 0.0       # tokens, and their seconds, of full batches; an older one counts less
@@ -187,7 +187,9 @@ class ModelQueue(WorkQueue):
         seconds = self._ended + min(self._patience * self._seconds, MOST_REST) - time.perf_counter()
         if seconds <= 0 and not self._rests:
             return 0.0
-        came = self._all_came()
+        # As many works wait as before the last batch, or enough for a batch without the others.
+        came = (len(self._open) + len(self._arrived) >= self._callers
+                or self.order.tokens + sum(entry.left for entry in [*self._arrived]) >= ENOUGH_TOKENS)
         if seconds > 0 and not came:
             self._rests = True
             return seconds
@@ -195,11 +197,6 @@ class ModelQueue(WorkQueue):
             self._rests = False
             self._patience = min(1.0, 2 * self._patience) if came else max(LEAST_PATIENCE, self._patience / 4)
         return 0.0
-
-    def _all_came(self) -> bool:
-        """Return whether as many works wait as before the last batch, or enough for a batch without them."""
-        return (len(self._open) + len(self._arrived) >= self._callers
-                or self.order.tokens + sum(entry.left for entry in [*self._arrived]) >= ENOUGH_TOKENS)
 
     def _compute_next(self) -> bool:
         """Compute one batch; return False if there is nothing to compute."""
@@ -247,7 +244,7 @@ class ModelQueue(WorkQueue):
         for entry in [*self._open.values()]:
             entry.rewind()
 
-    def _compute(self, batch: NextBatch[RowsEntry]) -> None:
+    def _compute(self, batch: NextBatch) -> None:
         """Compute a batch, hand out its rows, and count it."""
         works = [*batch.taken]
         self._before, self.in_flight = len(self._open), batch.tokens

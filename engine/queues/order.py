@@ -17,65 +17,21 @@ import heapq
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TypeAlias
+
+from .rows import RowsEntry
 
 GRAIN = 32
 """A work gets up to this part of a batch before the times are compared again."""
-
-
-class Queued(Protocol):
-    """A work, as `Order` knows it."""
-
-    @property
-    def priority(self) -> int:
-        """Works with a larger number are computed first."""
-
-    @property
-    def owner(self) -> Hashable:
-        """Whose work it is."""
-
-    @property
-    def job(self) -> Hashable:
-        """The works of a batch have one job."""
-
-    @property
-    def left(self) -> int:
-        """The tokens of the pieces that no batch has taken."""
-
-    @property
-    def first(self) -> int:
-        """The tokens of its first piece, 0 once that was taken."""
-
-    @property
-    def most(self) -> int | None:
-        """The most pieces of a batch that it is in."""
-
-    @property
-    def pieces_left(self) -> int:
-        """The number of pieces that no batch has taken."""
-
-    def take_all(self) -> None:
-        """Take all pieces that are left."""
-
-    def take(self, grain: int, max_tokens: int, max_pieces: float, oversize: bool) -> tuple[int, int]:
-        """Take pieces in order until they have `grain` tokens or more, and return (their number, their tokens).
-
-        max_tokens, max_pieces: what they may have at most; inf pieces are no limit. oversize: whether the first piece
-        may have more than `max_tokens`. Returns (0, 0) if the first piece does not fit.
-        """
-
-
-Changes: TypeAlias = Sequence[tuple[Queued, int]]
+Changes: TypeAlias = Sequence[tuple[RowsEntry, int]]
 """Works that an order is about to get, each with 1, and that it is about to lose, with -1."""
-
-Each = TypeVar("Each", bound=Queued)
 
 
 @dataclass(eq=False)
-class _Entry(Generic[Each]):
+class _Entry:
     """A work that waits, in the heap of its owner and job."""
 
-    work: Each
+    work: RowsEntry
     time: float
     """`_Owner.start` when the work came, plus the tokens that were taken of it since."""
     waits: bool = True
@@ -95,17 +51,17 @@ class _Owner:
     firsts: int = 0
     """The tokens of the first pieces of all works of which nothing was taken: they come before a new work."""
     works: int = 0
-    heaps: dict[Hashable, list[tuple[float, int, _Entry[Any]]]] = field(default_factory=dict)
+    heaps: dict[Hashable, list[tuple[float, int, _Entry]]] = field(default_factory=dict)
     """Its works by job, each as (time, number of arrival, entry): the least is next, and equal times go by arrival."""
 
 
 @dataclass(eq=False)
-class NextBatch(Generic[Each]):
+class NextBatch:
     """Pieces of one job that are computed together."""
 
     room: int
     """The tokens that may still come into it. The first piece may have more."""
-    taken: dict[Each, int] = field(default_factory=dict)
+    taken: dict[RowsEntry, int] = field(default_factory=dict)
     """The works in it, each with the number of its pieces."""
     tokens: int = 0
     most: float = float("inf")
@@ -113,7 +69,7 @@ class NextBatch(Generic[Each]):
     pieces: int = 0
 
     @classmethod
-    def of_all(cls, works: Sequence[Each], room: int) -> NextBatch[Each] | None:
+    def of_all(cls, works: Sequence[RowsEntry], room: int) -> NextBatch | None:
         """Return a batch of all pieces of some works; None if they do not fit one batch, and an order has to choose."""
         batch, job = cls(room), works[0].job if works else None
         for work in works:
@@ -127,7 +83,7 @@ class NextBatch(Generic[Each]):
             work.take_all()
         return batch
 
-    def take(self, work: Each, grain: int) -> int | None:
+    def take(self, work: RowsEntry, grain: int) -> int | None:
         """Take pieces of a work, about `grain` tokens; return their tokens, None if there is no room for one."""
         most = self.most if work.most is None else min(self.most, work.most)
         pieces, size = work.take(grain, self.room, most - self.pieces, not self.pieces)
@@ -150,7 +106,7 @@ class _Level:
         # which is less; it is mended when it comes to the top.
         self._numbers = count()
 
-    def add(self, entry: _Entry[Any]) -> None:
+    def add(self, entry: _Entry) -> None:
         """Let a work wait, with the time that its owner gives to a new one."""
         work = entry.work
         owner = self.owners.get(work.owner)
@@ -166,7 +122,7 @@ class _Level:
             heapq.heappush(self._lines.setdefault(work.job, []), (owner.time, next(self._numbers), owner))
         heapq.heappush(heap, (entry.time, next(self._numbers), entry))
 
-    def drop(self, entry: _Entry[Any]) -> None:
+    def drop(self, entry: _Entry) -> None:
         """Let a work wait no longer of which pieces are left; its heap may keep the entry for a while."""
         owner = self.owners[entry.work.owner]
         self._end(owner, entry)
@@ -175,7 +131,7 @@ class _Level:
             heap[:] = [one for one in heap if one[2].waits]
             heapq.heapify(heap)
 
-    def _end(self, owner: _Owner, entry: _Entry[Any]) -> None:
+    def _end(self, owner: _Owner, entry: _Entry) -> None:
         """Count a work no longer that waits no longer, and forget its owner after the last one."""
         entry.waits = False
         owner.works -= 1
@@ -187,21 +143,21 @@ class _Level:
     def next_job(self) -> Hashable:
         """Return the job of the work that is next, by the time of its owner, then by its own time, then by arrival."""
         tops: list[tuple[float, float, int, Hashable]] = []
-        for job in [*self._lines]:      # a copy, as `_top` deletes lines
-            if (found := self._top(job)) is not None:
+        for job in [*self._lines]:      # a copy, as `top` deletes lines
+            if (found := self.top(job)) is not None:
                 owner, heap = found
                 time, number, _ = heap[0]
                 tops.append((owner.time, time, number, job))
         return min(tops)[-1]
 
-    def fill(self, job: Hashable, batch: NextBatch[Any], grain: int) -> list[_Entry[Any]]:
+    def fill(self, job: Hashable, batch: NextBatch, grain: int) -> list[_Entry]:
         """Take pieces into a batch while there is room; return the entries of which all pieces are taken now.
 
         Each turn takes about `grain` tokens of the work that is next. Its time and its owner's time grow by these, and
         the times that new owners and works begin with by the share of each one that waits.
         """
-        ended: list[_Entry[Any]] = []
-        while (found := self._top(job)) is not None:
+        ended: list[_Entry] = []
+        while (found := self.top(job)) is not None:
             owner, heap = found
             _, number, entry = heap[0]
             first = entry.work.first
@@ -221,11 +177,7 @@ class _Level:
                 ended.append(entry)
         return ended
 
-    def has(self, job: Hashable) -> bool:
-        """Return whether a work of a job waits."""
-        return self._top(job) is not None
-
-    def _top(self, job: Hashable) -> tuple[_Owner, list[tuple[float, int, _Entry[Any]]]] | None:
+    def top(self, job: Hashable) -> tuple[_Owner, list[tuple[float, int, _Entry]]] | None:
         """Return the owner that is next in a job, and its heap, whose first work is next; None if none waits.
 
         On the way it removes dropped works and owners without works, and mends the order of old times.
@@ -247,17 +199,17 @@ class _Level:
         return None
 
 
-class Order(Generic[Each]):
+class Order:
     """The works that wait. It is not safe for threads, but any thread may read the numbers of waiting tokens."""
 
     def __init__(self) -> None:
         self._levels: dict[int, _Level] = {}
-        self._entries: dict[Each, _Entry[Each]] = {}
+        self._entries: dict[RowsEntry, _Entry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Each]:
+    def __iter__(self) -> Iterator[RowsEntry]:
         return iter([*self._entries])
 
     @property
@@ -265,7 +217,7 @@ class Order(Generic[Each]):
         """The tokens that wait."""
         return sum(owner.tokens for level in [*self._levels.values()] for owner in [*level.owners.values()])
 
-    def add(self, work: Each) -> None:
+    def add(self, work: RowsEntry) -> None:
         """Let a work wait that has pieces left."""
         entry = self._entries[work] = _Entry(work, 0.0)
         level = self._levels.get(work.priority)
@@ -273,7 +225,7 @@ class Order(Generic[Each]):
             level = self._levels[work.priority] = _Level()
         level.add(entry)
 
-    def drop(self, work: Each) -> bool:
+    def drop(self, work: RowsEntry) -> bool:
         """Let a work wait no longer; return whether it did."""
         entry = self._entries.pop(work, None)
         if entry is not None:
@@ -282,19 +234,19 @@ class Order(Generic[Each]):
             del entry.work      # which may be large, and a heap may keep the entry for long
         return entry is not None
 
-    def take(self, most: int) -> NextBatch[Each]:
+    def take(self, most: int) -> NextBatch:
         """Take the next batch, of at most so many tokens unless one piece alone has more; it is empty if none waits.
 
         A work of which all pieces were taken waits no longer.
         """
-        batch: NextBatch[Each] = NextBatch(most)
+        batch = NextBatch(most)
         job: Hashable = None
         for priority in sorted(self._levels, reverse=True):
             level = self._levels[priority]
             job = job if batch.taken else level.next_job()
             for entry in level.fill(job, batch, max(1, most // GRAIN)):
                 del self._entries[entry.work]
-            is_full = level.has(job)        # a work that waits found no room
+            is_full = level.top(job) is not None        # a work that waits found no room
             self._forget_empty(priority)
             if is_full:
                 break

@@ -47,7 +47,7 @@ class RowsEntry(Entry):
         self.job: Hashable = work.job if mixes else number
         """Works with equal jobs may be computed in one batch."""
         self.most = work.most
-        """The most pieces of a batch."""
+        """The most pieces of a batch that it is in."""
         self.parts: list[GivenRows] = []
         self.taken, self.left, self.pieces_left = 0, sum(work.costs), len(work.order)
         if work.order:

@@ -140,7 +140,8 @@ class WorkQueue(ABC):
             while not has_news(entries, seen):
                 # 1. Look for what ends the wait.
                 if not retries:
-                    self._check_waiting(entries, until)
+                    _check_stops(entries, until)
+                    self._check_thread()
                     for entry in entries:
                         if entry.process != os.getpid():
                             is_heir = True
@@ -183,11 +184,6 @@ class WorkQueue(ABC):
             entry.bells_of(bell.seen).append(bell)
         if steps:
             self._asleep.append(bell)
-
-    def _check_waiting(self, entries: Sequence[Entry], until: Stop) -> None:
-        """Raise what ends the wait of a caller: its own stop, that of a work, or that it would wait for itself."""
-        _check_stops(entries, until)
-        self._check_thread()
 
     def _is_first(self) -> bool:
         """Return whether nobody sleeps who has no news; those who were served may not have woken yet."""
@@ -410,10 +406,14 @@ class WorkQueue(ABC):
         return error.with_traceback(trace)
 
     def call_back(self, entry: Entry) -> None:
-        """Call the callbacks of a work that has ended, whatever they raise."""
+        """Call the callbacks of a work that has ended, each once, whatever they raise."""
         while entry.callbacks:
             try:
-                entry.call_back()
+                call = entry.callbacks.popleft()
+            except IndexError:      # another thread has taken it
+                return
+            try:
+                call()
             except BaseException as error:
                 if not is_fault(error):
                     raise
@@ -522,14 +522,10 @@ def _check_stops(entries: Sequence[Entry], until: Stop) -> None:
         entry.stop.check()
 
 
-def gets_signals() -> bool:
-    """Return whether signal handlers run in this thread."""
-    return threading.current_thread() is threading.main_thread()
-
-
 def is_fault(error: BaseException) -> bool:
     """Return whether an error may come from the code that was called: not Ctrl-C, nor what a signal handler raised."""
-    return not gets_signals() or (isinstance(error, Exception) and not _comes_from_handler(error))
+    runs_handlers = threading.current_thread() is threading.main_thread()
+    return not runs_handlers or (isinstance(error, Exception) and not _comes_from_handler(error))
 
 
 def _comes_from_handler(error: BaseException) -> bool:

@@ -101,7 +101,10 @@ class Exchange:
                 raise
             except Exception as error:
                 self._failure = error
-                status, headers, parts = self._refused(refusal_of(error, self._id))
+                refusal = refusal_of(error, self._id)
+                self._served.metrics.refuse(refusal.reason)
+                status, headers, body = refused(self._family, refusal, self._id)
+                parts = [body]
             if not self._streams:
                 await self._write(status, headers, parts)
         except Gone:
@@ -355,12 +358,6 @@ class Exchange:
         finally:
             self._alarm.unset()
             watch(None)
-
-    def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
-        """Return the status, the headers and the body that say why there is no answer."""
-        self._served.metrics.refuse(refusal.reason)
-        status, headers, body = refused(self._family, refusal, self._id)
-        return status, headers, [body]
 
     async def _write(self, status: int, headers: list[tuple[bytes, bytes]], parts: list[bytes]) -> None:
         """Send an answer, a part at a time. parts: of the body; each is given up when it is sent."""

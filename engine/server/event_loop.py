@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
 """How long the event loop leaves the cores to the model: a share of the time of waiting work, up to 50 ms, or not at
@@ -99,22 +99,15 @@ def ring_all(several: Iterable[News]) -> None:
         replies.add(of_loop)
 
 
-class Busy(Protocol):
-    """What has work."""
-
-    @property
-    def backlog(self) -> float:
-        """The seconds for which there is work."""
-
-
 class Rest:
     """Lets requests that arrive within a moment be read together, while the model has work for much longer.
 
     Each time the event loop wakes, it takes a core from the model for a moment, and Python's lock from all threads.
     """
 
-    def __init__(self, service: Busy):
-        self._service, self._due = service, False
+    def __init__(self, backlog: Callable[[], float]):
+        """backlog: returns the seconds for which there is work."""
+        self._backlog, self._due = backlog, False
 
     def soon(self) -> None:
         """Rest when the requests that are here now have gone on."""
@@ -124,7 +117,7 @@ class Rest:
 
     def _rest(self) -> None:
         self._due = False
-        seconds = min(LONGEST_REST, self._service.backlog * REST)
+        seconds = min(LONGEST_REST, self._backlog() * REST)
         if seconds > SHORTEST_REST:
             time.sleep(seconds)     # the whole loop rests, and that is its purpose
 

@@ -102,15 +102,11 @@ class Kind:
     tasks: tuple[str, ...] = ()
     """What a model may be asked for, by the names that services have; nothing for a route that needs no model."""
 
-    def read(self, fields: dict[str, Any]) -> Any:
-        """Return the form of a request; raises `Refusal`."""
-        return read_form(fields, self.form)
-
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
         """Return the work for the fields of a request; raises `Refusal`. path: that of the route."""
         if self.tasks and service.tasks.isdisjoint(self.tasks):
             raise Refusal("unsupported", f"{path} needs a model for {self.tasks[0]}, and {service.serves}")
-        form: Any = self.read(fields)
+        form: Any = read_form(fields, self.form)
         work: Wanted = self.work(form, service.model)
         if work.task and work.task not in service.tasks:
             raise Refusal("unsupported", f"{path} needs a model for {work.task}, and {service.serves}")
@@ -245,6 +241,13 @@ def check_items(name: str, items: Sequence[Any], what: str = "text") -> None:
     """Raise `Refusal` for an empty list; the message has the name of the field."""
     if not items:
         raise Refusal("empty", f"{name} is an empty list; give at least one {what}", name)
+
+
+def check_most(name: str, count: int, most: int, unit: str, made: str) -> None:
+    """Raise `Refusal` for a field with more characters or ids than are made tokens or texts in one request."""
+    if count > most:
+        raise Refusal("too_large", f"{name} has {count:,} {unit}, and at most {most:,} are made {made} in one request; "
+                      "send several", name)
 
 
 def texts_or_ids(name: str, value: Any) -> tuple[list[Any], bool]:

@@ -13,7 +13,7 @@ import msgspec
 
 from ..base.errors import InputError, shown
 from ..images import Images, size_of
-from .forms import AnyModel, texts_or_ids
+from .forms import AnyModel, check_not_empty, texts_or_ids
 from .refusals import Refusal
 from .settings import MAX_IMAGE_PIXELS, MAX_IMAGES
 
@@ -57,12 +57,12 @@ class SentImages(Images):
         """Return about how many bytes some images take while they are read; raises `Refusal` for too many pixels."""
         pixels = 0
         for i in places:
+            place = self.places[self.first + i]
             with self.named(i):
                 width, height = size_of(self.items[i])
                 if width * height > MAX_IMAGE_PIXELS:
-                    raise Refusal("too_large", f"{self.places[self.first + i]}: it has {width:,} x {height:,} pixels, "
-                                  f"and at most {MAX_IMAGE_PIXELS:,} are read; make it smaller",
-                                  self.places[self.first + i])
+                    raise Refusal("too_large", f"{place}: it has {width:,} x {height:,} pixels, and at most "
+                                  f"{MAX_IMAGE_PIXELS:,} are read; make it smaller", place)
                 pixels = max(pixels, width * height)
         return _PIXEL * pixels
 
@@ -84,28 +84,30 @@ def reads_images(model: AnyModel) -> bool:
 def inputs_of(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
     """Return the inputs of a field of texts, token ids or images, and whether it has one input; raises `Refusal`.
 
-    A text is an image where the model reads no texts, and where it is a data URL of an image.
+    A text is an image where the model reads no texts, and where it is a data URL of an image. No text may be empty.
     """
     single = isinstance(value, (str, Item))
     items = [value] if single else value
-    if not reads_images(model) and not any(isinstance(item, Item) for item in items):
-        return texts_or_ids(name, value)
-    places = [name] if single else [f"{name}[{i}]" for i in range(len(items))]
-    images: list[bytes] = []
-    texts: list[Any] = []
-    for item, place in zip(items, places, strict=True):
-        image = _image_of(item, place, model)
-        if image is None:
-            texts.append(item.text if isinstance(item, Item) else item)
-        else:
-            images.append(image)
-        if images and texts:
-            raise Refusal("wrong", f"{place}: {name} has texts and images; send a request for each", place)
-        if len(images) > MAX_IMAGES:
-            raise Refusal("too_large", f"{name} has more than {MAX_IMAGES} images; send several requests", name)
-    if images:
-        return SentImages(images, places=places), single
-    return texts_or_ids(name, texts[0] if single else texts)
+    if reads_images(model) or any(isinstance(item, Item) for item in items):
+        places = [name] if single else [f"{name}[{i}]" for i in range(len(items))]
+        images: list[bytes] = []
+        texts: list[Any] = []
+        for item, place in zip(items, places, strict=True):
+            image = _image_of(item, place, model)
+            if image is None:
+                texts.append(item.text if isinstance(item, Item) else item)
+            else:
+                images.append(image)
+            if images and texts:
+                raise Refusal("wrong", f"{place}: {name} has texts and images; send a request for each", place)
+            if len(images) > MAX_IMAGES:
+                raise Refusal("too_large", f"{name} has more than {MAX_IMAGES} images; send several requests", name)
+        if images:
+            return SentImages(images, places=places), single
+        value = texts[0] if single else texts
+    inputs, single = texts_or_ids(name, value)
+    check_not_empty(name, inputs)
+    return inputs, single
 
 
 def sent_images(name: str, values: Sequence[str], model: AnyModel) -> SentImages:

@@ -54,21 +54,17 @@ class Writer:
         self._changed = threading.Condition()       # whose lock one thread may take twice, as a finalizer may log
         self._lines: deque[bytes] = deque()
         self._waiting = 0       # bytes of all lines that are not written yet
-        self._lost = 0
+        self.lost = 0
+        """How many lines were lost because nobody read the log, or because they could not be written."""
         self._torn = False      # whether the last line was written in part
         self._thread: threading.Thread | None = None
-
-    @property
-    def lost(self) -> int:
-        """How many lines were lost."""
-        return self._lost
 
     def write(self, line: bytes) -> None:
         """Let the thread write a line, which has its line feed; never waits for it."""
         with self._changed:
             # Python has no standard error if that was closed when it started; its number is another file's then.
             if self._waiting + len(line) > self._most or sys.__stderr__ is None:
-                self._lost += 1
+                self.lost += 1
                 return
             self._lines.append(line)
             self._waiting += len(line)
@@ -81,7 +77,7 @@ class Writer:
     def lose(self, count: int = 1) -> None:
         """Count lines that could not be made."""
         with self._changed:
-            self._lost += count
+            self.lost += count
 
     def wait(self, seconds: float) -> bool:
         """Wait until all lines are written or lost, for some seconds at most; return whether they are."""
@@ -98,7 +94,7 @@ class Writer:
                 data = self._take()
             lost = self._put(data)
             with self._changed:
-                self._lost += lost
+                self.lost += lost
                 self._waiting -= len(data)
                 self._changed.notify_all()
 
@@ -149,11 +145,6 @@ def announce(text: str) -> None:
     except OSError:
         pass
     WRITER.lose()
-
-
-def lost() -> int:
-    """Return how many lines were lost because nobody read the log, or because they could not be written."""
-    return WRITER.lost
 
 
 def places_of(error: BaseException) -> list[str]:

@@ -103,7 +103,7 @@ class Metrics:
         yield _number("engine_queue_bytes", "Memory of what waits, and of answers that are not whole",
                       counts[0].waiting_bytes, "gauge")
         yield _number("engine_log_lines_lost_total", "Lines of the log that nobody read, or that could not be written",
-                      logs.lost())
+                      logs.WRITER.lost)
         rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")
         for reason, name in (("overloaded", "refused"), ("late", "expired"), ("gone", "cancelled"),
                              ("failed", "failed")):

@@ -19,7 +19,6 @@ from .forms import (
     Route,
     Wanted,
     check_items,
-    check_not_empty,
     dimensions_of,
     finite,
     scored_rows,
@@ -64,7 +63,6 @@ class TagForm(Form):
 def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in OpenAI's form."""
     inputs, single = inputs_of("input", form.input, model)
-    check_not_empty("input", inputs)
 
     def body(answer: Answer, asked: Asked) -> Any:
         vectors = finite(shortened(answer.value, form.dimensions))

@@ -104,16 +104,13 @@ def refusal_of(error: BaseException, request: str) -> Refusal:
     if isinstance(error, TextTooLong):
         return Refusal("too_long", f"a text is too large: it has {error.tokens} tokens, and the model reads at most "
                        f"{error.limit:,}; shorten it, or say \"truncate\": true")
-    if isinstance(error, ContextTooLong):
-        return Refusal("too_long", _in_words_of_clients(str(error)), field_of(error))
     if isinstance(error, InputError):
-        return Refusal("wrong", _in_words_of_clients(str(error)), field_of(error))
-    for kind, reason in ((UnsupportedError, "unsupported"), (Closing, "closing"),
-                         (TimedOut, "late")):
+        reason = "too_long" if isinstance(error, ContextTooLong) else "wrong"
+        return Refusal(reason, _in_words_of_clients(str(error)), field_of(error))
+    for kind, reason in ((UnsupportedError, "unsupported"), (Closing, "closing"), (TimedOut, "late"),
+                         (Limit, "too_large")):
         if isinstance(error, kind):
             return Refusal(reason, str(error))
-    if isinstance(error, Limit):
-        return Refusal("too_large", str(error))
     if isinstance(error, Overloaded):
         return Refusal("overloaded", str(error), retry_after=error.retry_after)
     if isinstance(error, NotFinite):

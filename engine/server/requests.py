@@ -128,13 +128,6 @@ LONG_BYTES = 2**19
 """So is an answer that takes more bytes: 50 vectors of 384 numbers take a millisecond."""
 
 
-def is_long(rows: Any, size: int) -> bool:
-    """Return whether a request is for the threads of long requests. rows: its inputs, unchecked. size: their bytes."""
-    if size > LONG_CHARACTERS or not isinstance(rows, (list, tuple)) or len(rows) > LONG:
-        return True
-    return sum(len(row) for row in rows if isinstance(row, str)) > LONG_CHARACTERS
-
-
 class RequestService(ABC):
     """One loaded model that answers many requests at once; it knows nothing of HTTP. Any thread may call it."""
 
@@ -163,7 +156,7 @@ class RequestService(ABC):
         self._empty = threading.Condition(self._lock)       # notified when no request is open any more
         self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
         self._closing = self._closed = False
-        self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
+        self._done = RequestCounts()        # its counters; `_counts` has the gauges
         self._process = os.getpid()
 
     def _start(self, limit: int | None = None) -> None:
@@ -225,9 +218,11 @@ class RequestService(ABC):
     def _admit(self, request: Pending, prepared: Any) -> None:
         """Let a request wait for the model, unless it would wait too long; otherwise settle it."""
 
-    @abstractmethod
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
-        """Return whether a request is for the threads of long requests; the inputs have not been checked."""
+        """Return whether a request is for the threads of long requests. inputs: unchecked. size: their bytes."""
+        if size > LONG_CHARACTERS or not isinstance(inputs, (list, tuple)) or len(inputs) > LONG:
+            return True
+        return sum(len(row) for row in inputs if isinstance(row, str)) > LONG_CHARACTERS
 
     def submit(self, task: str, inputs: Any, options: Mapping[str, Any] | None = None, *, key: str = "",
                deadline: float | None = None, room: Room | None = None, streams: bool = False) -> Result:
@@ -264,7 +259,7 @@ class RequestService(ABC):
                     self._check_first(key)
                 except Overloaded as refusal:
                     error = refusal
-                    self._refused += 1
+                    self._done.refused += 1
             if error is None:
                 self._open.add(request)
         if error is not None:
@@ -298,15 +293,15 @@ class RequestService(ABC):
             if not self._forget(request):
                 return
             if isinstance(result, Answer):
-                self._answered += 1
+                self._done.answered += 1
             elif isinstance(result, Overloaded):
-                self._refused += 1
+                self._done.refused += 1
             elif isinstance(result, TimedOut):
-                self._expired += 1
+                self._done.expired += 1
             elif isinstance(result, Cancelled):
-                self._cancelled += 1
+                self._done.cancelled += 1
             elif not isinstance(result, InputError | Limit | Refusal | UnsupportedError):
-                self._failed += 1
+                self._done.failed += 1
         request.end()
         self._give(request, result)
 
@@ -336,14 +331,12 @@ class RequestService(ABC):
 
     def _cancel(self, request: Pending) -> None:
         with self._lock:
-            self._cancelled += self._forget(request)
+            self._done.cancelled += self._forget(request)
         request.end()
 
     def _counts(self) -> dict[str, Any]:
         """Return what `RequestCounts` has; the caller holds the lock."""
-        return {"waiting_requests": len(self._open), "waiting_bytes": self.memory.used, "answered": self._answered,
-                "refused": self._refused, "expired": self._expired, "cancelled": self._cancelled,
-                "failed": self._failed}
+        return vars(self._done) | {"waiting_requests": len(self._open), "waiting_bytes": self.memory.used}
 
     def close(self, *, drain: bool = True) -> None:
         """Stop admission, so that later requests get `Closing`, answer all that were accepted, and end the threads.

@@ -64,7 +64,7 @@ class Served:
 
     def __post_init__(self) -> None:
         self.models = [Named(self.service, self.settings.names, self.settings.silent_names), *self.others]
-        self.rest = Rest(self)
+        self.rest = Rest(lambda: self.backlog)
         self.disk = Memory(MAX_ON_DISK)
         """What the recordings of all requests take on disk."""
         self.created = int(time.time())
@@ -90,11 +90,8 @@ class Served:
         """
         if self._page is None:
             self._page = self.metrics.text()
-            asyncio.get_running_loop().call_soon(self._forget_page)
+            asyncio.get_running_loop().call_soon(setattr, self, "_page", None)
         return self._page
-
-    def _forget_page(self) -> None:
-        self._page = None
 
     def named(self, name: Any, tasks: Sequence[str] = ()) -> Named:
         """Return the model that a request means; raises `Refusal`.

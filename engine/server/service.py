@@ -21,7 +21,7 @@ from ..queues.model_queue import Counts, ModelQueue
 from ..queues.rows import RowsTicket
 from ..queues.work import Work
 from .admission import Admission
-from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService, Times, is_long
+from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService, Times
 from .settings import MAX_HELD
 from .workers import Steps, run
 
@@ -59,7 +59,7 @@ class Service(RequestService):
         Calls of the library on this model are computed by the thread of the service, until `close`. Raises
         `InputError`, and `UnsupportedError` for a model that reads no texts.
         """
-        self.model, self.max_wait = model, max_wait
+        self.model = model
         self.kind = "rank" if isinstance(model, Reranker) else "encode"
         self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         methods = model.methods
@@ -148,7 +148,7 @@ class Service(RequestService):
 
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
         rows = inputs[1] if task == "rank" and isinstance(inputs, (tuple, list)) and len(inputs) == 2 else inputs
-        return is_long(rows, size)
+        return super()._is_long(task, rows, size)
 
     def _prepare(self, request: Pending) -> Steps:
         """Make the work of a request in steps, each of which counts what the request takes."""

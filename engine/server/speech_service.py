@@ -22,7 +22,6 @@ from ..generation.step_queue import SHARED, StepQueue
 from ..generation.works import DecoderWork
 from ..interface.transcriber import Transcriber
 from ..methods.transcribe import TRANSCRIBE
-from ..queues.model_queue import ModelQueue
 from ..queues.ticket import Ticket
 from ..queues.work import Work
 from ..speech import LetterTranscription
@@ -344,7 +343,10 @@ class SpeechService(RequestService):
         require_speech("soundfile", "reading an audio file")
         self.model, self.max_seconds = model, max_seconds
         super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
-        self._queue = model.queue
+        queue: Any = model.queue        # a `StepQueue`, or of a model of letters a `ModelQueue`
+        self._queue = queue
+        self._submit: Callable[..., Ticket] = (
+            partial(queue.submit, pace=SHARED) if isinstance(queue, StepQueue) else queue.submit)
         self.writes_letters = isinstance(model.transcription, LetterTranscription)
         """Whether the model spells what it hears (CTC), and generates no tokens."""
         self._hearings = HearingTurns(model.transcription.together(model.generation), self._go)
@@ -451,20 +453,12 @@ class SpeechService(RequestService):
             self._finish(request, hearing)
             return
         try:
-            ticket = hearing.ask(lambda work: self._submit(work, hearing.owner, request.stop.deadline))
+            ticket = hearing.ask(partial(self._submit, owner=hearing.owner, deadline=request.stop.deadline))
         except EngineError as error:        # the queue has ended
             self._settle(request, error)
             return
         if ticket is not None:
             ticket.add_done_callback(partial(self._ended, hearing))
-
-    def _submit(self, work: Any, owner: Any, deadline: float) -> Ticket:
-        """Let a work wait for the model."""
-        queue = self._queue
-        if isinstance(queue, StepQueue):
-            return queue.submit(work, owner=owner, deadline=deadline, pace=SHARED)
-        assert isinstance(queue, ModelQueue)
-        return queue.submit(work, owner=owner, deadline=deadline)
 
     def _ended(self, hearing: Hearing, ticket: Any) -> None:
         """Let the workers make the next work of what the model has computed."""

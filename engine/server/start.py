@@ -47,20 +47,23 @@ def bind(settings: Settings) -> Iterator[socket.socket]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            listening = stack.enter_context(_opened(settings, stack))
+            listening = _opened(settings, stack)
         except OSError as error:
             raise _refusal(settings, error) from error
         yield listening
 
 
 def _opened(settings: Settings, stack: contextlib.ExitStack) -> socket.socket:
-    """Return the bound socket of a server; stack: gets what is to do when the server ends."""
+    """Return the bound socket of a server; stack: gets what is to do when the server ends, or when this fails."""
     path = settings.uds
     if path is None:
         [family, _, protocol, _, address], *_ = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # asyncio sets TCP_NODELAY on connections only if the protocol of the socket is that of TCP, and not 0.
-        return _bound(family, address, protocol)
+        listening = stack.enter_context(socket.socket(family, socket.SOCK_STREAM, protocol))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        return listening
     if not path:
         raise InputError("--uds is empty; give the path of a socket, or leave it out")
     give_up = claim(Path(f"{path}.lock"), 0o600)
@@ -68,24 +71,14 @@ def _opened(settings: Settings, stack: contextlib.ExitStack) -> socket.socket:
         raise InputError(f"--uds {path}: another server has it; choose another path")
     stack.callback(give_up)
     _remove_old(path)
+    listening = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     mask = os.umask(0o177)      # this user alone may open it
     try:
-        listening = _bound(socket.AF_UNIX, path)
+        listening.bind(path)
     finally:
         os.umask(mask)
     stack.callback(_delete, path)
     return listening
-
-
-def _bound(family: int, address: Any, protocol: int = 0) -> socket.socket:
-    """Return a socket that is bound to an address."""
-    with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(socket.socket(family, socket.SOCK_STREAM, protocol))
-        if family != socket.AF_UNIX:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        stack.pop_all()     # so that the socket stays open
-        return listening
 
 
 def _delete(path: str) -> None:

@@ -21,6 +21,7 @@ from .forms import (
     Wanted,
     characters_of,
     check_items,
+    check_most,
     check_not_empty,
     dimensions_of,
     finite,
@@ -116,14 +117,14 @@ class DecodeForm(Form):
 
 def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in TEI's form."""
-    inputs, single = _inputs(form, model)
+    inputs, single = inputs_of("inputs", form.inputs, model)
     options = {"normalize_embeddings": form.normalize} | dimensions_of(form, model)
     return Wanted("embed", inputs, lambda answer, asked: JsonRows(finite(answer.value)), options=options, single=single)
 
 
 def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
     """Return the work for the vectors of tokens: for late interaction, if the model has them, or what is pooled."""
-    inputs, single = _inputs(form, model)
+    inputs, single = inputs_of("inputs", form.inputs, model)
     late = not isinstance(model, Reranker) and "encode_tokens" in model.heads
     return Wanted("late" if late else "tokens", inputs,
                   lambda answer, asked: JsonRows(map(finite, answer.value)), single=single)
@@ -131,7 +132,7 @@ def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
 
 def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
     """Return the work for sparse vectors in TEI's form."""
-    inputs, single = _inputs(form, model)
+    inputs, single = inputs_of("inputs", form.inputs, model)
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite(answer.value.values)
@@ -210,9 +211,8 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
     check_items("inputs", texts)
     check_not_empty("inputs", texts)
     prompt = prompt_of(form, model)
-    if (characters := characters_of(texts) + len(prompt) * len(texts)) > MAX_TOKENIZED:
-        raise Refusal("too_large", f"inputs has {characters:,} characters, and at most {MAX_TOKENIZED:,} are made "
-                      "tokens in one request; send several", "inputs")
+    characters = characters_of(texts) + len(prompt) * len(texts)
+    check_most("inputs", characters, MAX_TOKENIZED, "characters", "tokens")
     prompted = add_prompt(prompt, check_texts(texts, "inputs"))
 
     def rows() -> Iterator[list[dict[str, Any]]]:
@@ -236,18 +236,11 @@ def _uncut_tokenizer(model: AnyModel) -> Tokenizer:
 def decode(form: DecodeForm, model: AnyModel) -> Wanted:
     """Return the work for the texts of token ids."""
     rows, single = texts_or_ids("ids", form.ids)
-    if (count := sum(map(len, rows))) > MAX_DECODED:
-        raise Refusal("too_large", f"ids has {count:,} token ids, and at most {MAX_DECODED:,} are made texts in one "
-                      "request; send several", "ids")
+    count = sum(map(len, rows))
+    check_most("ids", count, MAX_DECODED, "token ids", "texts")
     return Wanted("", rows, lambda answer, asked: JsonRows(
         model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows), single=single,
         bytes=_DECODED * count)
-
-
-def _inputs(form: EmbedForm | InputsForm, model: AnyModel) -> tuple[Any, bool]:
-    inputs, single = inputs_of("inputs", form.inputs, model)
-    check_not_empty("inputs", inputs)
-    return inputs, single
 
 
 def _text_or_pair(value: str | list[str]) -> Any:

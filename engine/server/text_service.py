@@ -29,7 +29,7 @@ from ..queues.entry import has_news
 from .admission import Admission, TextLoad
 from .event_loop import ring_all
 from .histograms import SECONDS, Histogram
-from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService, Times, is_long
+from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService, Times
 from .settings import MAX_HELD
 from .token_stream import MARKERS, Reasoning, TokenStream, Written, front_of
 
@@ -67,7 +67,7 @@ class TextService(RequestService):
 
         Raises `UnsupportedError` for a model without a tokenizer.
         """
-        self.model, self.max_wait = model, max_wait
+        self.model = model
         if model.text is None:
             raise UnsupportedError("this model came without a tokenizer, so it writes no texts, and there is nothing "
                                    "to serve; add a tokenizer.json to its folder")
@@ -123,9 +123,6 @@ class TextService(RequestService):
     def _check_first(self, key: str) -> None:
         load = self.load
         self._admission.check_wait(load.seconds, lambda: load.before_first(key or None, 0.0, 1))
-
-    def _is_long(self, task: str, inputs: Any, size: int) -> bool:
-        return is_long(inputs, size)
 
     def _end(self) -> None:
         self._queue.watcher = lambda rows, read, seconds: None

@@ -10,8 +10,8 @@ import msgspec
 from ..base.errors import UnsupportedError, located
 from ..chat.template_options import TemplateOptions
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from .forms import Asked, Kind, Route, Wanted
-from .refusals import OPENAI, Refusal
+from .forms import Asked, Kind, Route, Wanted, check_most, read_form
+from .refusals import OPENAI
 from .requests import Answer, RequestService
 from .settings import MAX_DECODED, MAX_TOKENIZED
 from .text_fields import CHAT, form_of, known_fields
@@ -53,7 +53,7 @@ class ServiceKind(Kind):
 
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
         """Return the work, whose function gets the service in place of the model; raises `Refusal`."""
-        work: Wanted = self.work(self.read(fields), service)
+        work: Wanted = self.work(read_form(fields, self.form), service)
         return work
 
 
@@ -67,7 +67,7 @@ class MessagesKind(ServiceKind):
 
 def tokenize_prompt(form: PromptForm, service: RequestService) -> Wanted:
     """Return the work for the ids of a text in vLLM's form."""
-    _check_length("prompt", form.prompt)
+    check_most("prompt", len(form.prompt), MAX_TOKENIZED, "characters", "tokens")
 
     def body(answer: Answer, asked: Asked) -> Any:
         tokenizer = _tokenizer(service)
@@ -79,7 +79,7 @@ def tokenize_prompt(form: PromptForm, service: RequestService) -> Wanted:
 
 def tokenize_content(form: ContentForm, service: RequestService) -> Wanted:
     """Return the work for the ids of a text in llama-server's form."""
-    _check_length("content", form.content)
+    check_most("content", len(form.content), MAX_TOKENIZED, "characters", "tokens")
 
     def body(answer: Answer, asked: Asked) -> Any:
         tokenizer = _tokenizer(service)
@@ -128,9 +128,7 @@ def _rendered(form: Any, service: TextService, render: Callable[[TemplateOptions
 
 def detokenize(form: TokensForm, service: RequestService) -> Wanted:
     """Return the work for the text of ids, under the names of vLLM and of llama-server."""
-    if len(form.tokens) > MAX_DECODED:
-        raise Refusal("too_large", f"tokens has {len(form.tokens):,} ids, and at most {MAX_DECODED:,} are made a text "
-                      "in one request; send several", "tokens")
+    check_most("tokens", len(form.tokens), MAX_DECODED, "ids", "a text")
 
     def body(answer: Answer, asked: Asked) -> Any:
         text = _tokenizer(service).decode(form.tokens, skip_special_tokens=False)
@@ -149,12 +147,6 @@ def _tokenizer(service: RequestService) -> Tokenizer:
         raise UnsupportedError(NO_TOKENIZER)
     tokenizer: Tokenizer = service.model.tokenizer
     return tokenizer
-
-
-def _check_length(name: str, text: str) -> None:
-    if len(text) > MAX_TOKENIZED:
-        raise Refusal("too_large", f"{name} has {len(text):,} characters, and at most {MAX_TOKENIZED:,} are made "
-                      "tokens in one request; send several", name)
 
 
 ChatTokensForm = form_of("ChatTokensForm", CHAT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..heads.zero_shot import TEMPLATE
-from .forms import AnyModel, Form, Kind, Route, Wanted, characters_of, check_not_empty, scored_rows
+from .forms import AnyModel, Form, Kind, Route, Wanted, characters_of, scored_rows
 from .images import Item, inputs_of
 from .refusals import TEI, Refusal
 from .settings import MAX_LABELS, MAX_TOKENIZED
@@ -32,7 +32,6 @@ def zero_shot(form: ZeroShotForm, model: AnyModel) -> Wanted:
     """Return the work for labels of the client, all labels of each text or image, the best first."""
     given = form.parameters
     inputs, single = inputs_of("inputs", form.inputs, model)
-    check_not_empty("inputs", inputs)
     labels, template = given.candidate_labels, given.hypothesis_template or TEMPLATE
     count = labels.count(",") + 1 if isinstance(labels, str) else len(labels)
     characters = count * len(template) + (len(labels) if isinstance(labels, str) else characters_of(labels))

@@ -576,7 +576,7 @@ def test_the_loop_rests_while_the_model_has_much_to_do(monkeypatch):
     rests = []
     monkeypatch.setattr(event_loop.time, "sleep", rests.append)
     service = SimpleNamespace(backlog=0.0)
-    rest = event_loop.Rest(service)
+    rest = event_loop.Rest(lambda: service.backlog)
     for backlog in (0.0, 0.05, 0.4, 100.0):
         service.backlog = backlog
         rest._rest()
