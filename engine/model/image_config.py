@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from ..base.errors import WeightsError, listed, shown
-from .json_values import plain_fields, with_tuples
+from ..base.errors import WeightsError, shown
+from .json_values import JsonConfig
 
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """The filters that resize an image, in the order of the numbers that Pillow gives them."""
@@ -17,8 +17,10 @@ _GREATEST = 1e6
 
 
 @dataclass(frozen=True)
-class ImageConfig:
+class ImageConfig(JsonConfig):
     """How an image becomes the pixels of a model: it is resized, cropped, scaled and normalised, in this order."""
+
+    called = "the settings of images"
 
     size: tuple[int, int] | None = None
     """The height and the width that an image gets, whatever its own are; None where `shortest_edge` says more."""
@@ -100,19 +102,6 @@ class ImageConfig:
         if self.crop is not None:
             steps.append(f"cropped to {self.crop[0]} x {self.crop[1]}")
         return ", ".join(steps) or "not resized"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that `from_json` turns back into an equal description."""
-        return plain_fields(self)
-
-    @classmethod
-    def from_json(cls, values: Any) -> ImageConfig:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        names = [one.name for one in fields(cls)]
-        if not isinstance(values, dict) or values.keys() != set(names):
-            raise WeightsError(f"the settings of images must have {', '.join(names)}, not "
-                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        return cls(**with_tuples(values))
 
 
 def _is_tuple(value: Any, length: int) -> bool:

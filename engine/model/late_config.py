@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.errors import WeightsError, listed, shown
+from ..base.errors import WeightsError, shown
 from .config_checks import LARGEST
-from .json_values import plain_fields, with_tuples
+from .json_values import JsonConfig
 
 EXPANSIONS = ("fixed", "min")
 """How queries are filled up: "fixed" also cuts longer queries to that length, "min" leaves them as they are."""
@@ -20,8 +20,10 @@ _LONGEST = 2**16
 
 
 @dataclass(frozen=True)
-class LateConfig:
+class LateConfig(JsonConfig):
     """How texts of each task become tokens, and which tokens have a vector in the result."""
+
+    called = "late"
 
     query_length: int | None = None
     """The most tokens of a query, with special tokens; None for the model's limit."""
@@ -79,18 +81,6 @@ class LateConfig:
     def describe(self) -> str:
         """Return the method that gives the vectors, as heads are described."""
         return "encode_tokens"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that `from_json` turns back into an equal value."""
-        return plain_fields(self)
-
-    @classmethod
-    def from_json(cls, values: Any) -> LateConfig:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        if not isinstance(values, dict) or values.keys() != cls.__dataclass_fields__.keys():
-            raise WeightsError(f"late must have {', '.join(cls.__dataclass_fields__)}, not "
-                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        return cls(**with_tuples(values))
 
 
 def _is_number(value: Any, least: int, most: int) -> bool:

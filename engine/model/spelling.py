@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ..base.errors import WeightsError, listed, shown
+from ..base.errors import WeightsError, shown
 from .config_checks import is_unicode
-from .json_values import plain_fields
+from .json_values import JsonConfig
 
 
 @dataclass(frozen=True)
-class Spelling:
+class Spelling(JsonConfig):
     """What the tokens of a model of connectionist temporal classification (CTC) stand for."""
+
+    called = "a spelling"
 
     tokens: tuple[str, ...]
     """The text of each output of the head, by its number: a letter as a rule."""
@@ -43,16 +44,3 @@ class Spelling:
                      for name in ("lower_case", "cleans_spaces", "scales") if type(getattr(self, name)) is not bool]
         if problems:
             raise WeightsError("impossible spelling: " + "; ".join(problems))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that `from_json` turns back into an equal spelling."""
-        return plain_fields(self)
-
-    @classmethod
-    def from_json(cls, values: Any) -> Spelling:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        if not isinstance(values, dict) or values.keys() != cls.__dataclass_fields__.keys():
-            raise WeightsError(f"a spelling must have {', '.join(cls.__dataclass_fields__)}, not "
-                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        tokens = values["tokens"]
-        return cls(**values | {"tokens": tuple(tokens) if isinstance(tokens, list) else tokens})
