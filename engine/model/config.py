@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.advice.attributes import CONFIG
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind, RelativePositions, read_kinds, read_relative, without_defaults
-from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens
+from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens, wrong
 from .json_values import with_tuples
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
@@ -142,12 +142,10 @@ class ModelConfig:
         return self.logits is not None
 
     def __post_init__(self) -> None:
-        problems = [f"{name} must be an int, not {shown(getattr(self, name))}" for name in _INTS
-                    if type(getattr(self, name)) is not int]
+        problems = wrong(self, _INTS, lambda number: type(number) is int, "an int")
         if not problems:
             static = self.num_layers == 0 and self.num_heads == 0
-            problems += [f"{name} must be at least 1, not {shown(getattr(self, name))}"
-                         for name in (_AT_LEAST_1_STATIC if static else _AT_LEAST_1) if getattr(self, name) < 1]
+            problems += wrong(self, _AT_LEAST_1_STATIC if static else _AT_LEAST_1, lambda size: size >= 1, "at least 1")
             problems += [f"{name} must not exceed {LARGEST:,}, got {shown(getattr(self, name))}" for name in _INTS
                          if getattr(self, name) > LARGEST]
             problems += [f"{name} must not be negative, got {shown(getattr(self, name))}" for name in _INTS
@@ -157,10 +155,9 @@ class ModelConfig:
             if self.max_positions and self.position_offset >= self.max_positions:
                 problems.append(f"position_offset {self.position_offset} leaves no room in {self.max_positions} "
                                 "positions")
-        if self.activation not in ACTIVATIONS:
-            problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(self.activation)}")
-        if not (isinstance(self.norm_eps, float) and 0.0 < self.norm_eps < 1.0):
-            problems.append(f"norm_eps must be a float between 0 and 1, not {shown(self.norm_eps)}")
+        problems += wrong(self, ("activation",), ACTIVATIONS.__contains__, f"one of {', '.join(ACTIVATIONS)}")
+        problems += wrong(self, ("norm_eps",), lambda eps: isinstance(eps, float) and 0.0 < eps < 1.0,
+                          "a float between 0 and 1")
         problems += [f"{name} must be a {expected.__name__}, not {shown(getattr(self, name))}"
                      for name, expected in _TYPES.items() if type(getattr(self, name)) is not expected]
         if not problems and not (self.family.isprintable() and len(self.family) <= _MAX_FAMILY):

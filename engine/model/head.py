@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..base.errors import WeightsError, listed, shown
-from .config_checks import LARGEST, is_unicode
+from .config_checks import LARGEST, are_ids, is_bool, is_int, is_unicode, optional, wrong
 from .json_values import plain_fields, with_tuples
 from .late_config import LateConfig
 from .spelling import Spelling
@@ -157,15 +157,13 @@ class HeadConfig:
             problems.append(f"labels must be valid Unicode, not {shown(odd[0])}")
         elif twice := [label for label, count in Counter(self.labels).items() if count > 1]:
             problems.append(f"labels must differ, and {listed(twice)} is there twice")
-        problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}"
-                     for name in (*_IDS, "passed_id")
-                     if getattr(self, name) is not None and not _is_id(getattr(self, name))]
+        problems += wrong(self, (*_IDS, "passed_id"), optional(is_int), "a token id or nothing")
         if self.passed_id is not None and self.rows != "last":
             problems.append(f"passed_id is for rows last, not {shown(self.rows)}")
-        if not _is_id(self.passed_rows) or (self.passed_rows and self.rows != "first_mean"):
+        if not is_int(self.passed_rows) or (self.passed_rows and self.rows != "first_mean"):
             problems.append(f"passed_rows must be a number, 0 but for rows first_mean, not {shown(self.passed_rows)}")
-        if self.max_active_dims is not None and (type(self.max_active_dims) is not int or self.max_active_dims < 1):
-            problems.append(f"max_active_dims must be a positive number, not {shown(self.max_active_dims)}")
+        problems += wrong(self, ("max_active_dims",), optional(lambda most: type(most) is int and most >= 1),
+                          "a positive number")
         if not problems and (problem := self._steps_problem() or self._outputs_problem()):
             problems.append(problem)
         if problems:
@@ -283,29 +281,19 @@ def _problems_of(step: Any) -> list[str]:
     if isinstance(step, (Mean, HeadNormalize)):
         return []
     problems = []
-    if isinstance(step, (HeadLinear, Scatter)) and (type(step.size) is not int or not 1 <= step.size <= LARGEST):
+    if isinstance(step, (HeadLinear, Scatter)) and not is_int(step.size, 1):
         problems.append(f"the size of a map must be from 1 to {LARGEST:,}, not {shown(step.size)}")
     if isinstance(step, Scatter):
-        if not isinstance(step.skip_ids, tuple) or not all(map(_is_id, step.skip_ids)):
-            problems.append(f"skip_ids must be a tuple of token ids, not {shown(step.skip_ids)}")
-        return problems
+        return problems + wrong(step, ("skip_ids",), are_ids, "a tuple of token ids")
     if not isinstance(step.name, str) or not step.name.replace("_", "").isalnum():
         problems.append(f"the name of a step must be a word, not {shown(step.name)}")
-    if type(step.bias) is not bool:
-        problems.append(f"bias must be true or false, not {shown(step.bias)}")
+    problems += wrong(step, ("bias",), is_bool, "true or false")
     if isinstance(step, HeadNorm):
-        if type(step.eps) is not float or not 0.0 <= step.eps < 1.0:
-            problems.append(f"eps must be a number from 0 to 1, not {shown(step.eps)}")
-        return problems
-    if not isinstance(step.activation, str) or step.activation not in ACTIVATIONS:
-        problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(step.activation)}")
-    if type(step.tied) is not bool:
-        problems.append(f"tied must be true or false, not {shown(step.tied)}")
-    return problems
-
-
-def _is_id(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST
+        return problems + wrong(step, ("eps",), lambda eps: type(eps) is float and 0.0 <= eps < 1.0,
+                                "a number from 0 to 1")
+    problems += wrong(step, ("activation",), lambda name: isinstance(name, str) and name in ACTIVATIONS,
+                      f"one of {', '.join(ACTIVATIONS)}")
+    return problems + wrong(step, ("tied",), is_bool, "true or false")
 
 
 def _fields_of(step: Step) -> dict[str, Any]:

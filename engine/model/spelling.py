@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..base.errors import WeightsError, shown
-from .config_checks import is_unicode
+from .config_checks import is_bool, is_unicode, optional, wrong
 from .json_values import JsonConfig
 
 
@@ -37,10 +37,8 @@ class Spelling(JsonConfig):
             problems.append(f"tokens must be a tuple of texts, not {shown(self.tokens)}")
         elif type(self.blank) is not int or not 0 <= self.blank < len(self.tokens):
             problems.append(f"blank must be from 0 to {len(self.tokens) - 1}, not {shown(self.blank)}")
-        problems += [f"{name} must be a text, not {shown(value)}" for name, value in
-                     (("delimiter", "" if self.delimiter is None else self.delimiter), ("space", self.space))
-                     if not is_unicode(value)]
-        problems += [f"{name} must be true or false, not {shown(getattr(self, name))}"
-                     for name in ("lower_case", "cleans_spaces", "scales") if type(getattr(self, name)) is not bool]
+        problems += wrong(self, ("delimiter",), optional(is_unicode), "a text")
+        problems += wrong(self, ("space",), is_unicode, "a text")
+        problems += wrong(self, ("lower_case", "cleans_spaces", "scales"), is_bool, "true or false")
         if problems:
             raise WeightsError("impossible spelling: " + "; ".join(problems))
