@@ -14,7 +14,7 @@ from ..base.advice.attributes import CONFIG
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind, RelativePositions, read_kinds, read_relative, without_defaults
 from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens, wrong
-from .json_values import with_tuples
+from .json_values import names_from, types_of, with_tuples
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """`gelu` is the exact erf form; `gelu_tanh` is the tanh approximation, used only when a model's config asks for it."""
@@ -307,12 +307,7 @@ class ModelConfig:
                                  f"{f'; {CONFIG[name]}' if name in CONFIG else ''}")
 
 
-NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "norm_bias", "first_attention_norm",
-                    "biases", "gated", "attention_kinds", "layer_kinds", "head_norm", "attention_scale",
-                    "attention_bias", "bias_buckets", "bias_max_distance", "bias_in_layers", "relative",
-                    "embedding_width", "weight_sets", "embedding_scale", "final_norm", "bias_one_sided", "logits",
-                    "logits_bias", "logits_scale", "memory_size", "dropped_id", "dense_tokens", "logits_size",
-                    "joint_norm", "attention_softcap", "logits_softcap")
+NEW_IN_VERSION_2 = names_from(ModelConfig, "num_kv_heads")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
 
@@ -328,13 +323,9 @@ _OF_STATIC = ("family", "hidden_size", "vocab_size")
 """The options that static models choose."""
 _AT_LEAST_1_STATIC = ("hidden_size", "vocab_size")
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
-_INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads",
-         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size", "dense_tokens", "logits_size")
-_TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
-          "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
-          "layer_kinds": tuple, "head_norm": bool, "bias_in_layers": bool, "weight_sets": tuple,
-          "embedding_scale": float, "bias_one_sided": bool, "logits_bias": bool, "logits_scale": float,
-          "joint_norm": bool, "attention_softcap": float, "logits_softcap": float}
+_CHECKED = types_of(ModelConfig)
+_INTS = [name for name, kind in _CHECKED.items() if kind is int]
+_TYPES = {name: kind for name, kind in _CHECKED.items() if kind is not int and name not in ("activation", "norm_eps")}
 MOST_LAYERS = 2_000
 _MOST_BIASED_HEADS = 1024
 _MAX_FAMILY = 100

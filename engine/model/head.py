@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from ..base.errors import WeightsError, listed, shown
@@ -91,10 +91,8 @@ Step: TypeAlias = HeadLinear | HeadNorm | Mean | HeadNormalize | Scatter
 _STEPS: dict[str, type[Step]] = {"linear": HeadLinear, "norm": HeadNorm, "mean": Mean, "normalize": HeadNormalize,
                                  "scatter": Scatter}
 """The steps by their names in a file."""
-_PASSED = ("passed_id", "passed_rows")
+_LEFT_OUT = ("passed_id", "spelling", "passed_rows")
 """The fields of a head that a file leaves out where they have their defaults."""
-_SPELLING = "spelling"
-"""The field of a head that a file leaves out where it is None."""
 _OPTIONAL = ("skip_ids",)
 """Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
 
@@ -240,25 +238,22 @@ class HeadConfig:
         """Return a plain dictionary that `from_json` turns back into an equal head."""
         kinds = {kind: name for name, kind in _STEPS.items()}
         steps = [{"step": kinds[type(step)], **_fields_of(step)} for step in self.steps]
-        return {"task": self.task, "rows": self.rows, "steps": steps, "labels": list(self.labels),
-                "function": self.function, "pair_function": self.pair_function,
-                "sparse_pooling": self.sparse_pooling, "sparse_activation": self.sparse_activation,
-                "max_active_dims": self.max_active_dims, **{name: getattr(self, name) for name in _IDS},
-                **{name: getattr(self, name) for name in _PASSED
-                   if getattr(self, name) != self.__dataclass_fields__[name].default},
-                **({} if self.spelling is None else {_SPELLING: self.spelling.to_json()})}
+        values = {one.name: getattr(self, one.name) for one in fields(self)
+                  if one.name not in _LEFT_OUT or getattr(self, one.name) != one.default}
+        spelling = {} if self.spelling is None else {"spelling": self.spelling.to_json()}
+        return values | {"steps": steps, "labels": list(self.labels), **spelling}
 
     @classmethod
     def from_json(cls, values: Any) -> HeadConfig:
         """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        names = [name for name in cls.__dataclass_fields__ if name not in (*_PASSED, _SPELLING)]
-        if not isinstance(values, dict) or values.keys() - {*_PASSED, _SPELLING} != set(names):
+        names = [name for name in cls.__dataclass_fields__ if name not in _LEFT_OUT]
+        if not isinstance(values, dict) or values.keys() - set(_LEFT_OUT) != set(names):
             raise WeightsError(f"a head must have {', '.join(names)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
         if not isinstance(values["steps"], list) or len(values["steps"]) > MOST_STEPS:
             raise WeightsError(f"the steps of a head must be a list of at most {MOST_STEPS}, not "
                                f"{shown(values['steps'])}")
-        labels, spelling = values["labels"], values.get(_SPELLING)
+        labels, spelling = values["labels"], values.get("spelling")
         return cls(**values | {"spelling": None if spelling is None else Spelling.from_json(spelling),
                                "steps": tuple(map(_step_of, values["steps"])),
                                "labels": tuple(labels) if isinstance(labels, list) else labels})
@@ -304,7 +299,7 @@ def _fields_of(step: Step) -> dict[str, Any]:
 def _step_of(values: Any) -> Step:
     """Rebuild a step from the result of `to_json`; raises `WeightsError`."""
     kind = _STEPS.get(str(values.get("step"))) if isinstance(values, Mapping) else None
-    fields = kind.__dataclass_fields__.keys() if kind is not None else set()
-    if kind is None or not fields - set(_OPTIONAL) <= values.keys() - {"step"} <= fields:
+    names = kind.__dataclass_fields__.keys() if kind is not None else set()
+    if kind is None or not names - set(_OPTIONAL) <= values.keys() - {"step"} <= names:
         raise WeightsError(f"a step of a head must be one of {', '.join(_STEPS)} with its fields, not {shown(values)}")
     return kind(**with_tuples({name: value for name, value in values.items() if name != "step"}))

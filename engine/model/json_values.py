@@ -19,6 +19,20 @@ def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
+def types_of(config: Any) -> dict[str, type]:
+    """Return the type of each field of a dataclass that is of one plain type, as its annotation says, by its name."""
+    plain: tuple[type, ...] = (bool, bytes, dict, float, int, str, tuple)
+    kinds = {kind.__name__: kind for kind in plain}
+    return {one.name: kinds[kind] for one in fields(config)
+            if (kind := str(one.type).partition("[")[0]) in kinds and " | " not in str(one.type)}
+
+
+def names_from(config: Any, first: str) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass from the first of these on."""
+    names = [one.name for one in fields(config)]
+    return tuple(names[names.index(first) :])
+
+
 @dataclass(frozen=True)
 class JsonConfig:
     """A configuration that is a JSON object of its fields."""

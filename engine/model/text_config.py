@@ -8,6 +8,7 @@ from typing import Any
 from ..base.errors import WeightsError, listed, shown
 from .chat_config import ChatConfig
 from .config_checks import LARGEST, is_int, is_unicode, optional, wrong
+from .json_values import names_from, types_of
 from .late_config import LateConfig
 
 LATE_SIMILARITIES = ("maxsim", "meanmaxsim")
@@ -73,12 +74,8 @@ class TextConfig:
     """Whether the tokenizer reads two texts as one sequence; False where it has no token to put between them."""
 
     def __post_init__(self) -> None:
-        types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
-                 "lower_case": bool, "prompts": dict, "feeds_token_types": bool, "known_ids": int, "unknown_id": int,
-                 "special_tokens": bool, "keeps_space": bool, "bytes_alone": bool,
-                 "reads_pairs": bool}
         problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
-                    for name, expected in types.items() if type(getattr(self, name)) is not expected]
+                    for name, expected in _TYPES.items() if type(getattr(self, name)) is not expected]
         if problems:
             raise WeightsError("impossible text configuration: " + "; ".join(problems))
         problems += wrong(self, ("end_id", "fill_id", "left_out_id"), optional(is_int),
@@ -139,8 +136,7 @@ class TextConfig:
 
 
 _LONGEST_FILLED = 4096
+_TYPES = {name: kind for name, kind in types_of(TextConfig).items() if name != "similarity"}
 
-TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
-                         "truncate_dim", "special_tokens", "left_out_id", "max_characters", "truncation_side", "late",
-                         "keeps_space", "chat", "bytes_alone", "reads_pairs")
+TEXT_NEW_IN_VERSION_2 = names_from(TextConfig, "feeds_token_types")
 """Fields of the text configuration that version 1 of the .npz does not know."""
