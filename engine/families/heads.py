@@ -19,7 +19,7 @@ from ..model.config_checks import LARGEST
 from ..model.head import PAIR_FUNCTIONS, HeadConfig, HeadLinear, HeadNorm, Mean, Step
 from ..weights.bfloat16 import widened
 from ..weights.head import Head
-from .fields import GATE_ACTIVATIONS, activation, choice
+from .fields import GATE_ACTIVATIONS, activation, choice, class_name
 
 Values: TypeAlias = Mapping[str, Any]
 """The contents of config.json."""
@@ -176,8 +176,7 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
 
 def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np.ndarray]) -> HeadNames | None:
     """Return the form of the head: that of `architectures`, or the only one that uses most of the tensors."""
-    stated = values.get("architectures")
-    name = str(stated[0]) if isinstance(stated, list) and stated else ""
+    name = class_name(values)
     task = next((task for end, task in TASK_OF_CLASS.items() if name.endswith(end)), None)
     if task is not None:
         asked = [form for form in forms if form.task == task]
