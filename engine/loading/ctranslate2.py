@@ -16,7 +16,7 @@ from typing import Any
 from ..base.errors import InputError, UnsupportedError, WeightsError, shown
 from ..base.lazy import lazy
 from ..families.fields import head_width, number, refuse_others
-from ..families.names import Names
+from ..families.names import JOINED_HEADS, Names
 from ..families.parts import Part, Parts, Weights
 from ..files.ctranslate2 import CTranslate2File
 from ..files.folder import ModelFolder
@@ -105,8 +105,7 @@ _LAYER = {
     "ffn.linear_0": "ffn.up", "ffn.linear_1": "ffn.down",
     "ffn.layer_norm": "ffn.norm",
 }
-_JOINED = {"attention.qkv": ("attention.query", "attention.key", "attention.value"),
-           "cross.key_value": ("cross.key", "cross.value")}
+_JOINED = JOINED_HEADS | {"cross.key_value": ("cross.key", "cross.value")}
 
 
 def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType({})) -> Names:
