@@ -6,17 +6,12 @@ from ..model.config import ModelConfig
 from . import heads
 from .fields import activation, integer, number, padding_id, refuse_variants, sizes
 from .gguf import POST_NORM, Architecture, read_token_types
-from .names import Names
+from .names import EMBEDDINGS, Names
 from .parts import Values, plain
 
 NAMES = Names(
     prefix="bert.",
-    embeddings={
-        "embeddings.word_embeddings.weight": "embeddings.word",
-        "embeddings.position_embeddings.weight": "embeddings.position",
-        "embeddings.token_type_embeddings.weight": "embeddings.token_type",
-        "embeddings.LayerNorm.weight": "embeddings.norm.weight", "embeddings.LayerNorm.bias": "embeddings.norm.bias",
-    },
+    embeddings=EMBEDDINGS | {"embeddings.position_embeddings.weight": "embeddings.position"},
     layers="encoder.layer.",
     layer={
         "attention.self.query": "attention.query", "attention.self.key": "attention.key",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ..model.attention import AttentionKind
-from ..model.config import ModelConfig
 from .fields import merge_dialects, number, refuse_variants, sizes
 from .gguf import Architecture
 from .names import JOINED_HEADS, Names
-from .parts import Family, Part, Parts, Values
+from .parts import Family, Part, Parts, Values, decoder_config
 
 NAMES = Names(
     prefix="transformer.",
@@ -38,17 +36,14 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, {"apply_residual_connection_post_layernorm": False, "tie_word_embeddings": True})
     values = merge_dialects(values, DIALECT)
     shape = sizes(values, hidden=64, layers=2, heads=8, vocab=250880)
-    config = ModelConfig(
+    config = decoder_config(
         family="bloom",
         **shape,
         ffn_size=4 * shape["hidden_size"],
-        position_table=False,
-        norm_place="pre",
+        embedding_norm=True,
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
         activation="gelu_tanh",
         attention_bias="alibi",
-        attention_kinds=(AttentionKind(causal=True),),
-        logits="tied",
     )
     return Parts(Part(config, NAMES))
 

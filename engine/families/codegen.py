@@ -14,7 +14,7 @@ from ..model.config import ModelConfig
 from . import fields, gpt2
 from .fields import GATE_ACTIVATIONS, activation, integer, number, optional_integer
 from .names import Names
-from .parts import Family, Part, Parts, Values, Weights, with_one_norm
+from .parts import Family, Part, Parts, Values, Weights, decoder_config, with_one_norm
 
 _CORES = 4
 _ORDER = ("query", "value", "key")
@@ -49,12 +49,10 @@ def read_generator(values: Values) -> Parts:
     columns = integer(values, "rotary_dim", 64)
     if family == "codegen" and shape["num_heads"] % _CORES:
         raise WeightsError(f"n_head must be a multiple of {_CORES}, the parts of a tensor, not {shape['num_heads']}")
-    config = ModelConfig(
+    config = decoder_config(
         family=family,
         **shape,
         ffn_size=optional_integer(values, "intermediate_size", 4 * shape["hidden_size"]),
-        position_table=False,
-        embedding_norm=False,
         norm_place="parallel",
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
         biases=("up", "down"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..base.errors import UnsupportedError
 from ..model.attention import AttentionKind
-from ..model.config import ModelConfig
 from . import bloom
 from .fields import activation, merge_dialects, number, optional_integer, refuse_variants, rotary, sizes
 from .gguf import Architecture
-from .parts import Family, Part, Parts, Values, with_one_norm
+from .parts import Family, Part, Parts, Values, decoder_config, with_one_norm
 
 NAMES = bloom.NAMES.with_layer(
     {}, without=("post_attention_layernorm",),
@@ -26,19 +25,16 @@ def read_generator(values: Values) -> Parts:
     shape = sizes(values, hidden=4544, layers=32, heads=71, vocab=65024, positions=2048)
     if values.get("num_ln_in_parallel_attn") not in (None, 1):
         raise UnsupportedError("num_ln_in_parallel_attn is not 1; only one norm for both parts of a layer is supported")
-    config = ModelConfig(
+    config = decoder_config(
         family="falcon",
         **shape,
         num_kv_heads=1,
         ffn_size=optional_integer(values, "ffn_hidden_size", 4 * shape["hidden_size"]),
-        position_table=False,
-        embedding_norm=False,
         norm_place="parallel",
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
         biases=(),
         activation=activation(values, "activation", "gelu"),
         attention_kinds=(AttentionKind(causal=True, **rotary(values, "rope_theta", 10000.0, shape["head_width"])),),
-        logits="tied",
     )
     return Parts(Part(config, NAMES, with_one_norm))
 

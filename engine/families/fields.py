@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..base.functions import log
 from ..model.positions import llama3_frequencies, yarn_frequencies
+
+Choice = TypeVar("Choice")
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -28,13 +30,15 @@ GATE_ACTIVATIONS = ACTIVATIONS | {"silu": "silu", "swish": "silu"}
 """The same for the families whose feed-forward network has a gate."""
 
 
-def integer(values: dict[str, Any], key: str, default: int) -> int:
-    """Return the integer under `key`, or transformers' own default if the config lacks the key."""
+def integer(values: dict[str, Any], key: str, default: int, least: int | None = None) -> int:
+    """Return the integer under `key`, of at least `least`, or transformers' own default if the config lacks the key."""
     value = values.get(key, default)
     if type(value) is not int:
         raise WeightsError(f"{key} must be an integer, not {shown(value)}")
     if abs(value) >= 2**63:     # a larger one is no size, and has no float
         raise WeightsError(f"{key} must be an integer of 64 bits, not {shown(value)}")
+    if least is not None and value < least:
+        raise WeightsError(f"{key} must be at least {least}, not {shown(value)}")
     return value
 
 
@@ -265,6 +269,11 @@ def yarn_factor(scaling: dict[str, Any]) -> float:
 def activation(values: dict[str, Any], key: str, default: str = "gelu",
                supported: Mapping[str, str] = ACTIVATIONS) -> str:
     """Return the engine's name for the activation under `key`; raises `UnsupportedError` for an unknown activation."""
+    return choice(values, key, default, supported)
+
+
+def choice(values: Mapping[str, Any], key: str, default: str | None, supported: Mapping[str, Choice]) -> Choice:
+    """Return what the name under `key` stands for; raises `UnsupportedError` for a name that is not supported."""
     value = values.get(key, default)
     if not isinstance(value, str) or value not in supported:
         raise UnsupportedError(f"{key} {shown(value)} is not supported; supported are {', '.join(supported)}")
@@ -305,10 +314,18 @@ def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None 
         raise UnsupportedError(f"quantization = {shown(values['quantization'])} is not supported: the weights are "
                                "quantized as MLX does it. Load the folder that they were made from, and choose a "
                                "precision here")
-    for key, expected in plain.items():
-        value = values.get(key, expected)
+    refuse_others(values, plain)
+
+
+def refuse_others(values: Mapping[str, Any], supported: Mapping[str, Any], place: str = "") -> None:
+    """Raise `UnsupportedError` for a key with another value than the only supported one; null and no key are supported.
+
+    place: what the message begins with, such as the name of the file and ": ".
+    """
+    for key, expected in supported.items():
+        value = values.get(key)
         if value != expected and value is not None:
-            raise UnsupportedError(f"{key} = {shown(value)} is not supported; only {expected!r} is")
+            raise UnsupportedError(f"{place}{key} = {shown(value)} is not supported; only {expected!r} is")
 
 
 def refuse_remote_code(values: dict[str, Any], known: tuple[str, ...]) -> None:

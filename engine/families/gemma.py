@@ -16,7 +16,7 @@ from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import fields, llama
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number
 from .gguf import Architecture, Shapes, Stated, read_windows
-from .parts import Family, Part, Parts, Values
+from .parts import Family, Part, Parts, Values, decoder_config
 
 _FIRST = llama.Variant({
     "vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
@@ -98,13 +98,11 @@ def _read_third(values: Values, *, causal: bool, decodes: bool = False) -> Model
     if not (scalar > 0 and window >= 0 and 1 <= hidden_size <= 2**24):
         raise WeightsError("query_pre_attn_scalar must be above 0, sliding_window at least 0 and hidden_size from 1 to "
                            f"16,777,216, not {scalar}, {shown(window)} and {shown(hidden_size)}")
-    width, every = integer(values, "head_dim", 256), integer(values, "sliding_window_pattern", 6)
-    if every < 1:
-        raise WeightsError(f"sliding_window_pattern must be at least 1, not {shown(every)}")
+    width, every = integer(values, "head_dim", 256), integer(values, "sliding_window_pattern", 6, least=1)
     local = values | {"rope_scaling": None}  # it is about the layers that see all keys
     # A window of earlier tokens counts the token itself, and one on both sides has half on each.
     reach = max(0, window - 1) if causal else window // 2
-    return ModelConfig(
+    return decoder_config(
         family="gemma3_text",
         hidden_size=hidden_size,
         num_layers=num_layers,
@@ -115,8 +113,6 @@ def _read_third(values: Values, *, causal: bool, decodes: bool = False) -> Model
         ffn_size=integer(values, "intermediate_size", 9216),
         vocab_size=integer(values, "vocab_size", 262208),
         max_positions=integer(values, "max_position_embeddings", 131072),
-        position_table=False,
-        embedding_norm=False,
         embedding_scale=math.sqrt(hidden_size),
         attention_scale=scalar**-0.5,
         pad_token_id=fields.padding_id(values, 0),

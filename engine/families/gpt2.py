@@ -11,12 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from .fields import activation, boolean, merge_dialects, number, optional_integer, refuse_variants, sizes
 from .gguf import Architecture
-from .names import Names
-from .parts import Family, Part, Parts, Values, Weights
+from .names import JOINED_HEADS, Names
+from .parts import Family, Part, Parts, Values, Weights, decoder_config
 
 _TRANSPOSED = re.compile(r"layers\.[0-9]+\.(attention\.(qkv|output)|ffn\.(up|down))\.weight")
 
@@ -35,7 +34,7 @@ NAMES = Names(
         "mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down",
     },
     left_out=("score.", "multiple_choice_head.", "classifier."),
-    joined={"attention.qkv": ("attention.query", "attention.key", "attention.value")},
+    joined=JOINED_HEADS,
     copies={"embeddings.word": ("lm_head.weight",)},
     buffers=(".attn.bias", ".attn.masked_bias"),
 )
@@ -62,17 +61,14 @@ def read_config(values: Values, family: str, usual_activation: str) -> ModelConf
     """Return the architecture of a model with GPT-2's keys in its config.json; raises as `read_generator`."""
     values = merge_dialects(values, DIALECT)
     shape = sizes(values, vocab=50257, positions=1024)
-    return ModelConfig(
+    return decoder_config(
         family=family,
         **shape,
         ffn_size=optional_integer(values, "intermediate_size", 4 * shape["hidden_size"]),
-        embedding_norm=False,
-        norm_place="pre",
+        position_table=True,
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
         activation=activation(values, "activation_function", usual_activation),
         attention_scale=None if boolean(values, "scale_attn_weights", True) else 1.0,
-        attention_kinds=(AttentionKind(causal=True),),
-        logits="tied",
     )
 
 

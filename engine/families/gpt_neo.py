@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
-from ..model.config import ModelConfig
 from . import gpt2
 from .fields import activation, integer, merge_dialects, number, optional_integer, refuse_variants, sizes
-from .parts import Family, Part, Parts, Values
+from .parts import Family, Part, Parts, Values, decoder_config
 
 NAMES = gpt2.NAMES.with_layer(
     {
@@ -28,15 +27,12 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, {"tie_word_embeddings": True})
     values = merge_dialects(values, _DIALECT)
     shape = sizes(values, hidden=2048, layers=24, heads=16, vocab=50257, positions=2048)
-    window = integer(values, "window_size", 256)
-    if window < 1:
-        raise WeightsError(f"window_size must be at least 1, not {shown(window)}")
-    config = ModelConfig(
+    window = integer(values, "window_size", 256, least=1)
+    config = decoder_config(
         family="gpt_neo",
         **shape,
         ffn_size=optional_integer(values, "intermediate_size", 4 * shape["hidden_size"]),
-        embedding_norm=False,
-        norm_place="pre",
+        position_table=True,
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
         biases=("output", "up", "down"),
         activation=activation(values, "activation_function", "gelu_new"),
@@ -44,7 +40,6 @@ def read_generator(values: Values) -> Parts:
         # window_size counts the token itself.
         attention_kinds=(AttentionKind(causal=True), AttentionKind(window - 1, causal=True)),
         layer_kinds=_layer_kinds(values, shape["num_layers"]),
-        logits="tied",
     )
     return Parts(Part(config, NAMES))
 

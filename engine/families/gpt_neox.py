@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..model.attention import AttentionKind
-from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
+from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS
 from . import fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, number, partial_rotary
 from .gguf import Architecture
 from .names import JOINED_HEADS, Names
-from .parts import Family, Part, Parts, Values
+from .parts import Family, Part, Parts, Values, decoder_config
 
 NAMES = Names(
     prefix="gpt_neox.",
@@ -38,11 +38,9 @@ def read_generator(values: Values) -> Parts:
     values = fields.merge_dialects(values, {"rotary_emb_base": "rope_theta"})
     shape = fields.sizes(values, hidden=6144, layers=44, heads=64, ffn=24576, vocab=50432, positions=2048)
     rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], share=0.25, share_key="rotary_pct")
-    config = ModelConfig(
+    config = decoder_config(
         family="gpt_neox",
         **shape,
-        position_table=False,
-        embedding_norm=False,
         norm_place="parallel" if boolean(values, "use_parallel_residual", True) else "pre",
         norm_eps=number(values, "layer_norm_eps", 1e-5),
         biases=LINEAR_MAPS if boolean(values, "attention_bias", True) else FEED_FORWARD_MAPS,

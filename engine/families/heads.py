@@ -19,7 +19,7 @@ from ..model.config_checks import LARGEST
 from ..model.head import PAIR_FUNCTIONS, HeadConfig, HeadLinear, HeadNorm, Mean, Step
 from ..weights.bfloat16 import widened
 from ..weights.head import Head
-from .fields import GATE_ACTIVATIONS, activation
+from .fields import GATE_ACTIVATIONS, activation, choice, class_name
 
 Values: TypeAlias = Mapping[str, Any]
 """The contents of config.json."""
@@ -159,7 +159,7 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
     steps, weights = _steps_and_arrays(form, values, encoder, tensors)
     rows = form.rows
     if form.pooling:
-        rows, place = _pooling(form, values)
+        rows, place = choice(values, "classifier_pooling", next(iter(form.pooling)), form.pooling)
         steps = steps if place < 0 else [*steps[:place], Mean(), *steps[place:]]
     outputs = len(weights["classifier.weight"]) if "classifier.weight" in weights else 0
     labels = _labels(values, outputs) if form.task in ("classify", "tag") and not form.labels else form.labels
@@ -176,8 +176,7 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
 
 def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np.ndarray]) -> HeadNames | None:
     """Return the form of the head: that of `architectures`, or the only one that uses most of the tensors."""
-    stated = values.get("architectures")
-    name = str(stated[0]) if isinstance(stated, list) and stated else ""
+    name = class_name(values)
     task = next((task for end, task in TASK_OF_CLASS.items() if name.endswith(end)), None)
     if task is not None:
         asked = [form for form in forms if form.task == task]
@@ -282,15 +281,6 @@ def _activation(layer: Layer, values: Values, config: ModelConfig) -> str:
     return stated if isinstance(stated, str) else stated(values)
 
 
-def _pooling(form: HeadNames, values: Values) -> tuple[str, int]:
-    """Return the rows that a head reads, and the number of layers before the mean of the rows, -1 for no mean."""
-    value = values.get("classifier_pooling", next(iter(form.pooling)))
-    if not isinstance(value, str) or value not in form.pooling:
-        raise UnsupportedError(f"classifier_pooling {shown(value)} is not supported; supported are "
-                               f"{', '.join(form.pooling)}")
-    return form.pooling[value]
-
-
 def _labels(values: Values, outputs: int) -> tuple[str, ...]:
     """Return the names of the outputs; `id2label` may have fewer of them, and the others are LABEL_i."""
     stated = {} if values.get("id2label") is None else values["id2label"]
@@ -321,12 +311,10 @@ def _warn_of_other_numbers(names: Mapping[int, str], label2id: Any) -> None:
 
 def _function(values: Values, outputs: int) -> str:
     """Return how the logits of classes become scores, as the pipeline of transformers chooses it."""
-    problem = values.get("problem_type")
     functions = {"regression": "none", "multi_label_classification": "sigmoid",
                  "single_label_classification": "softmax" if outputs > 1 else "sigmoid"}
-    if problem is not None and (not isinstance(problem, str) or problem not in functions):
-        raise UnsupportedError(f"problem_type {shown(problem)} is not supported; supported are {', '.join(functions)}")
-    return functions[problem or "single_label_classification"]
+    stated = {} if values.get("problem_type") is None else values
+    return choice(stated, "problem_type", "single_label_classification", functions)
 
 
 def pair_function(values: Values, outputs: int) -> str:

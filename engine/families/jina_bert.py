@@ -10,6 +10,7 @@ from dataclasses import replace
 from ..base.errors import UnsupportedError, shown
 from ..model.config import ModelConfig
 from . import bert, heads
+from .fields import choice
 from .names import JOINED_GATE
 from .parts import Values, plain
 
@@ -33,16 +34,14 @@ def read_config(values: Values) -> ModelConfig:
     if "qk-post-norm" in code:
         raise UnsupportedError(f"auto_map {shown(code)} names a variant with norms of whole queries and keys, which is "
                                "not supported; the models of the series run, except jina-embeddings-v2-base-code")
-    gate = values.get("feed_forward_type", "original")
-    if not isinstance(gate, str) or gate not in GATES:
-        raise UnsupportedError(f"feed_forward_type {shown(gate)} is not supported; supported are {', '.join(GATES)}")
+    gate = choice(values, "feed_forward_type", "original", GATES)
     config = bert.read_config({key: value for key, value in values.items() if key != "position_embedding_type"})
     return replace(
         config,
         family="jina_bert",
         position_table=False,
         biases=("query", "key", "value", "output", "down"),
-        activation=GATES[gate],
+        activation=gate,
         gated=True,
         attention_bias="alibi",
     )

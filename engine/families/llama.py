@@ -20,7 +20,7 @@ from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, 
 from .gguf import NAMES as GGUF_NAMES
 from .gguf import Architecture, Shapes, Stated
 from .names import JOINED_GATE, Names
-from .parts import Family, Part, Parts, Values
+from .parts import Family, Part, Parts, Values, decoder_config
 
 TIED = eurobert.NAMES.with_layer(
     {"self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm"},
@@ -201,7 +201,7 @@ def read_config(values: Values, family: str, kind: Variant, *, decodes: bool = T
     else:
         kinds, layer_kinds = _attention_of_all_layers(values, kind, head), ()
     tied = decodes and boolean(values, "tie_word_embeddings", False)
-    config = ModelConfig(
+    config = decoder_config(
         family=family,
         hidden_size=width,
         num_layers=layers,
@@ -212,11 +212,8 @@ def read_config(values: Values, family: str, kind: Variant, *, decodes: bool = T
         ffn_size=integer(values, "intermediate_size", 11008),
         vocab_size=integer(values, "vocab_size", 32000),
         max_positions=fields.longest_of(values, 2048),
-        position_table=False,
-        embedding_norm=False,
         pad_token_id=optional_integer(values, "pad_token_id", 0),
         norm="rms" if kind.eps == "rms_norm_eps" else "layer",      # the key of the epsilon tells which
-        norm_place="pre",
         norm_eps=number(values, kind.eps, 1e-6),
         biases=QKV_MAPS if kind.query_bias else tuple(name for name in LINEAR_MAPS if name in biases),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),

@@ -75,9 +75,7 @@ def read_config(values: Values) -> ModelConfig:
 
 def _layer_kinds(values: Values, num_layers: int) -> tuple[int, ...]:
     """Return the index in `LAYER_TYPES` of each layer; one in `global_attn_every_n_layers` is global, from 0 on."""
-    every = integer(values, "global_attn_every_n_layers", 3)
-    if every < 1:
-        raise WeightsError(f"global_attn_every_n_layers must be at least 1, not {shown(every)}")
+    every = integer(values, "global_attn_every_n_layers", 3, least=1)
     # {} stands for a config without layer_types.
     kinds, by_number = (fields.layer_types(settings, num_layers, lambda i: i % every != 0) for settings in (values, {}))
     if "global_attn_every_n_layers" in values and kinds != by_number:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from ..base.errors import WeightsError, shown
-from ..model.attention import AttentionKind
-from ..model.config import ModelConfig
 from .fields import integer, merge_dialects, number, refuse_variants, sizes
 from .gguf import Architecture, Shapes, Stated
 from .names import JOINED_HEADS, Names
-from .parts import Family, Part, Parts, Values
+from .parts import Family, Part, Parts, Values, decoder_config
 
 NAMES = Names(
     prefix="transformer.",
@@ -40,20 +38,15 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(attention, _ATTENTION)
     values = merge_dialects(values, _DIALECT)
     shape = sizes(values, hidden=2048, layers=24, heads=16, vocab=50368)
-    config = ModelConfig(
+    config = decoder_config(
         family="mpt",
         **shape,
         ffn_size=shape["hidden_size"] * integer(values, "expansion_ratio", 4),
         max_positions=integer(values, "max_seq_len", 2048),
-        position_table=False,
-        embedding_norm=False,
-        norm_place="pre",
         norm_bias=False,
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
         biases=(),
         attention_bias="alibi",
-        attention_kinds=(AttentionKind(causal=True),),
-        logits="tied",
     )
     return Parts(Part(config, NAMES))
 

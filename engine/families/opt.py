@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ..base.errors import UnsupportedError, shown
-from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import LINEAR_MAPS
 from . import bart
 from .fields import activation, boolean, integer, refuse_variants, sizes
 from .names import Names
-from .parts import Family, Part, Parts, Values
+from .parts import Family, Part, Parts, Values, decoder_config
 
 _OFFSET = 2
 """The row of the first position, in a table with as many rows more than max_position_embeddings."""
@@ -36,19 +35,16 @@ def read_generator(values: Values) -> Parts:
     if values.get("word_embed_proj_dim") not in (None, width):
         raise UnsupportedError(f"word_embed_proj_dim = {shown(values['word_embed_proj_dim'])} is not supported; only "
                                f"hidden_size, {width}, is: the engine has no map behind the last layer")
-    config = ModelConfig(
+    config = decoder_config(
         family="opt",
         **shape,
         ffn_size=integer(values, "ffn_dim", 3072),
         max_positions=integer(values, "max_position_embeddings", 2048) + _OFFSET,
+        position_table=True,
         position_offset=_OFFSET,
-        embedding_norm=False,
-        norm_place="pre",
         norm_eps=1e-5,
         biases=LINEAR_MAPS if boolean(values, "enable_bias", True) else (),
         activation=activation(values, "activation_function", "relu"),
-        attention_kinds=(AttentionKind(causal=True),),
-        logits="tied",
     )
     return Parts(Part(config, NAMES))
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import WeightsError
+from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.attention_pooling import AttentionPooling
@@ -96,6 +97,16 @@ class Family:
     """Keys that transformers always writes for a family whose tensors have the names of an older family's."""
     read_images: Callable[[Values], Part] | None = None
     """Describes the image encoder of a folder whose `read_encoder` is that of its texts; None for other families."""
+
+
+def decoder_config(**options: Any) -> ModelConfig:
+    """Return the configuration of a decoder; options: of `ModelConfig`, where they are not those of most decoders.
+
+    Most are pre-norm and causal, have neither a table of positions nor a norm of the embeddings, and tie the logits.
+    """
+    usual: Values = {"position_table": False, "embedding_norm": False, "norm_place": "pre", "logits": "tied",
+                     "attention_kinds": (AttentionKind(causal=True),)}
+    return ModelConfig(**usual | options)
 
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

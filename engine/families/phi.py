@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ..model.attention import AttentionKind
-from ..model.config import ModelConfig
 from .fields import GATE_ACTIVATIONS, activation, number, optional_integer, partial_rotary, refuse_variants, sizes
 from .gguf import Architecture
 from .names import Names
-from .parts import Family, Part, Parts, Values, with_one_norm
+from .parts import Family, Part, Parts, Values, decoder_config, with_one_norm
 
 NAMES = Names(
     prefix="model.",
@@ -32,12 +31,10 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, {"qk_layernorm": False, "tie_word_embeddings": False})
     shape = sizes(values, hidden=2048, layers=24, heads=32, ffn=8192, vocab=51200, positions=2048)
     rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], share=0.5)
-    config = ModelConfig(
+    config = decoder_config(
         family="phi",
         **shape,
         num_kv_heads=optional_integer(values, "num_key_value_heads", 0),
-        position_table=False,
-        embedding_norm=False,
         norm_place="parallel",
         norm_eps=number(values, "layer_norm_eps", 1e-5),
         activation=activation(values, "hidden_act", "gelu_new", GATE_ACTIVATIONS),

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
+from ..families.fields import refuse_others
 from ..files.folder import ModelFolder
 from ..model.text_config import TextConfig
 from ..text.special_tokens import token_ids
@@ -109,9 +110,7 @@ def read_stanford(folder: ModelFolder, config: str) -> Colbert | None:
                            f"lengths and marker tokens are in {METADATA}, and there is no such file; copy it from the "
                            "source of the folder")
     values, label = folder.read_object(METADATA), folder.label(METADATA)
-    for key, only in (("similarity", "cosine"), ("interaction", "colbert")):
-        if values.get(key) not in (None, only):
-            raise UnsupportedError(f"{label}: {key} = {shown(values[key])} is not supported; only {only!r} is")
+    refuse_others(values, {"similarity": "cosine", "interaction": "colbert"}, f"{label}: ")
     masks, width = values.get("mask_punctuation", True), values.get("dim")
     if type(masks) is not bool or (width is not None and (type(width) is not int or width < 1)):
         raise WeightsError(f"{label}: mask_punctuation must be true or false, and dim a number of at least 1, not "

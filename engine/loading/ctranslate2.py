@@ -15,8 +15,8 @@ from typing import Any
 
 from ..base.errors import InputError, UnsupportedError, WeightsError, shown
 from ..base.lazy import lazy
-from ..families.fields import head_width, number
-from ..families.names import Names
+from ..families.fields import head_width, number, refuse_others
+from ..families.names import JOINED_HEADS, Names
 from ..families.parts import Part, Parts, Weights
 from ..files.ctranslate2 import CTranslate2File
 from ..files.folder import ModelFolder
@@ -105,8 +105,7 @@ _LAYER = {
     "ffn.linear_0": "ffn.up", "ffn.linear_1": "ffn.down",
     "ffn.layer_norm": "ffn.norm",
 }
-_JOINED = {"attention.qkv": ("attention.query", "attention.key", "attention.value"),
-           "cross.key_value": ("cross.key", "cross.value")}
+_JOINED = JOINED_HEADS | {"cross.key_value": ("cross.key", "cross.value")}
 
 
 def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType({})) -> Names:
@@ -166,9 +165,7 @@ class _File:
             raise UnsupportedError(f"{part}/activation {shown(kind)} with {shown(heads)} heads is not supported; "
                                    f"supported are the activations {', '.join(map(str, _ACTIVATIONS))}")
         stated = {key: value for key, value in self.values.items() if value is not None}
-        for key, expected in _PLAIN.items():
-            if stated.get(key, expected) != expected:
-                raise UnsupportedError(f"{key} = {shown(stated[key])} is not supported; only {expected!r} is")
+        refuse_others(stated, _PLAIN)
         ffn, width = self.shape(f"{part}/layer_0/ffn/linear_0/weight", 2)
         start = f"{part}/layer_"
         # The numbers of the layers, from 0 on.

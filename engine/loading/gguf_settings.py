@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..families import ARCHITECTURES
-from ..families.fields import number, yarn_factor
+from ..families.fields import choice, number, yarn_factor
 from ..families.gguf import Architecture, Shapes, Stated
 
 KEYS = {
@@ -62,11 +62,7 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
 
     Raises `WeightsError` or `UnsupportedError`.
     """
-    name = settings.get("general.architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise UnsupportedError(f"general.architecture {shown(name)} is not supported; supported are "
-                               f"{', '.join(ARCHITECTURES)}")
-    kind = ARCHITECTURES[name]
+    kind, name = choice(settings, "general.architecture", None, ARCHITECTURES), settings["general.architecture"]
     stated = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
     norm = "layer_norm_rms_epsilon" if kind.eps == "rms_norm_eps" else "layer_norm_epsilon"
     eps = {} if kind.eps is None else {f"attention.{norm}": kind.eps}

@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.errors import UnsupportedError, WeightsError, listed, shown
+from ..base.errors import UnsupportedError, WeightsError, listed
+from ..families.fields import refuse_others
 from ..files.folder import ModelFolder
 from ..weights.modules import MOST_MODULES
 from .colbert import Colbert, read_pylate
@@ -183,8 +184,5 @@ def transformer_settings(folder: ModelFolder, only: dict[str, Any] = _OF_VECTORS
     """Return the settings of a Transformer module; only: the only supported value of each key."""
     name = next((name for name in SETTINGS if folder.has(name)), None)
     settings = folder.read_object(name) if name else {}
-    for key, expected in only.items():
-        if settings.get(key) not in (None, expected):
-            raise UnsupportedError(f"{folder.label(str(name))}: {key} = {shown(settings[key])} is not supported; "
-                                   f"only {expected!r} is")
+    refuse_others(settings, only, f"{folder.label(str(name))}: ")
     return settings

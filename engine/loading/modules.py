@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError, shown
+from ..families.fields import boolean
 from ..files.folder import ModelFolder
 from ..weights.bfloat16 import widened
 from ..weights.modules import SENTENCE, Dense, LayerNorm, Module, Normalize
@@ -74,10 +75,9 @@ def _dense(folder: ModelFolder, memory: str, usual: str) -> Dense:
     if name not in _ACTIVATIONS or not activation.startswith("torch.nn."):
         raise UnsupportedError(f"{config}: activation_function {shown(activation)} is not supported; supported are "
                                f"{', '.join(f'torch.nn.{name}' for name in _ACTIVATIONS)}")
-    residual, bias = values.get("use_residual", False), values.get("bias") is not False
-    if type(residual) is not bool:
-        raise WeightsError(f"{config}: use_residual must be true or false, not {shown(residual)}")
-    sizes = values.get("out_features"), values.get("in_features")
+    with folder.within(_CONFIG):
+        residual = boolean(values, "use_residual", False)
+    bias, sizes = values.get("bias") is not False, (values.get("out_features"), values.get("in_features"))
     shapes = {"linear.weight": sizes, **({"linear.bias": sizes[:1]} if bias else {}),
               **({"residual.weight": sizes} if residual and sizes[0] != sizes[1] else {})}
     arrays = _arrays(folder, shapes, memory)

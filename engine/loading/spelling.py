@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
-from ..families.fields import class_name
+from ..families.fields import boolean, class_name
 from ..files.folder import ModelFolder
 from ..model.config_checks import is_unicode
 from ..model.spelling import Spelling
@@ -140,7 +140,5 @@ def _scales(folder: ModelFolder) -> bool:
         if values.get(key, only) != only:
             raise UnsupportedError(f"{folder.label(name)}: {key} = {shown(values[key])} is not supported; only "
                                    f"{shown(only)} is")
-    scales = values.get("do_normalize", True)
-    if type(scales) is not bool:
-        raise WeightsError(f"{folder.label(name)}: do_normalize must be true or false, not {shown(scales)}")
-    return scales
+    with folder.within(name):
+        return boolean(values, "do_normalize", True)

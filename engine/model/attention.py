@@ -79,7 +79,4 @@ def read_relative(entry: Any) -> RelativePositions:
     if not isinstance(entry, dict) or not {"limit"} <= entry.keys() <= names:
         raise WeightsError(f"relative must be null or an object with limit and perhaps {', '.join(sorted(names))}, not "
                            f"{shown(entry)}")
-    options: dict[str, Any] = dict(entry)
-    if isinstance(options.get("terms"), list):
-        options["terms"] = tuple(options["terms"])
-    return RelativePositions(**options)
+    return RelativePositions(**with_tuples(entry))

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.errors import WeightsError, listed, shown
+from ..base.errors import WeightsError, shown
 from .config_checks import is_unicode
-from .json_values import plain_fields
+from .json_values import JsonConfig
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 """The name of the template of a model with one, and of the template for calls with tools."""
@@ -24,8 +24,10 @@ MAX_RESPONSE = 1_000_000
 
 
 @dataclass(frozen=True)
-class ChatConfig:
+class ChatConfig(JsonConfig):
     """The templates of a chat, and what they may name. They are text here, and only `engine.chat` renders them."""
+
+    called, may_lack = "chat", True
 
     templates: dict[str, str] = field(default_factory=dict)
     """Templates of Jinja by their names; the usual one is called "default"."""
@@ -58,19 +60,6 @@ class ChatConfig:
                             f"{shown(self.response_template)}")
         if problems:
             raise WeightsError("impossible settings of a chat: " + "; ".join(problems))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that `from_json` turns back into an equal value."""
-        return plain_fields(self)
-
-    @classmethod
-    def from_json(cls, values: Any) -> ChatConfig:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        if not isinstance(values, dict) or not values.keys() <= cls.__dataclass_fields__.keys():
-            raise WeightsError(f"chat must have {', '.join(cls.__dataclass_fields__)}, not "
-                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        tokens = values.get("control_tokens")
-        return cls(**values | {"control_tokens": tuple(tokens) if isinstance(tokens, list) else tokens})
 
 
 def _json_length(value: Any) -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..base.advice.attributes import CONFIG
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind, RelativePositions, read_kinds, read_relative, without_defaults
-from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens
-from .json_values import with_tuples
+from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens, wrong
+from .json_values import names_from, types_of, with_tuples
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """`gelu` is the exact erf form; `gelu_tanh` is the tanh approximation, used only when a model's config asks for it."""
@@ -142,12 +142,10 @@ class ModelConfig:
         return self.logits is not None
 
     def __post_init__(self) -> None:
-        problems = [f"{name} must be an int, not {shown(getattr(self, name))}" for name in _INTS
-                    if type(getattr(self, name)) is not int]
+        problems = wrong(self, _INTS, lambda number: type(number) is int, "an int")
         if not problems:
             static = self.num_layers == 0 and self.num_heads == 0
-            problems += [f"{name} must be at least 1, not {shown(getattr(self, name))}"
-                         for name in (_AT_LEAST_1_STATIC if static else _AT_LEAST_1) if getattr(self, name) < 1]
+            problems += wrong(self, _AT_LEAST_1_STATIC if static else _AT_LEAST_1, lambda size: size >= 1, "at least 1")
             problems += [f"{name} must not exceed {LARGEST:,}, got {shown(getattr(self, name))}" for name in _INTS
                          if getattr(self, name) > LARGEST]
             problems += [f"{name} must not be negative, got {shown(getattr(self, name))}" for name in _INTS
@@ -157,10 +155,9 @@ class ModelConfig:
             if self.max_positions and self.position_offset >= self.max_positions:
                 problems.append(f"position_offset {self.position_offset} leaves no room in {self.max_positions} "
                                 "positions")
-        if self.activation not in ACTIVATIONS:
-            problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(self.activation)}")
-        if not (isinstance(self.norm_eps, float) and 0.0 < self.norm_eps < 1.0):
-            problems.append(f"norm_eps must be a float between 0 and 1, not {shown(self.norm_eps)}")
+        problems += wrong(self, ("activation",), ACTIVATIONS.__contains__, f"one of {', '.join(ACTIVATIONS)}")
+        problems += wrong(self, ("norm_eps",), lambda eps: isinstance(eps, float) and 0.0 < eps < 1.0,
+                          "a float between 0 and 1")
         problems += [f"{name} must be a {expected.__name__}, not {shown(getattr(self, name))}"
                      for name, expected in _TYPES.items() if type(getattr(self, name)) is not expected]
         if not problems and not (self.family.isprintable() and len(self.family) <= _MAX_FAMILY):
@@ -310,12 +307,7 @@ class ModelConfig:
                                  f"{f'; {CONFIG[name]}' if name in CONFIG else ''}")
 
 
-NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "norm_bias", "first_attention_norm",
-                    "biases", "gated", "attention_kinds", "layer_kinds", "head_norm", "attention_scale",
-                    "attention_bias", "bias_buckets", "bias_max_distance", "bias_in_layers", "relative",
-                    "embedding_width", "weight_sets", "embedding_scale", "final_norm", "bias_one_sided", "logits",
-                    "logits_bias", "logits_scale", "memory_size", "dropped_id", "dense_tokens", "logits_size",
-                    "joint_norm", "attention_softcap", "logits_softcap")
+NEW_IN_VERSION_2 = names_from(ModelConfig, "num_kv_heads")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
 
@@ -331,13 +323,9 @@ _OF_STATIC = ("family", "hidden_size", "vocab_size")
 """The options that static models choose."""
 _AT_LEAST_1_STATIC = ("hidden_size", "vocab_size")
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
-_INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads",
-         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size", "dense_tokens", "logits_size")
-_TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
-          "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
-          "layer_kinds": tuple, "head_norm": bool, "bias_in_layers": bool, "weight_sets": tuple,
-          "embedding_scale": float, "bias_one_sided": bool, "logits_bias": bool, "logits_scale": float,
-          "joint_norm": bool, "attention_softcap": float, "logits_softcap": float}
+_CHECKED = types_of(ModelConfig)
+_INTS = [name for name, kind in _CHECKED.items() if kind is int]
+_TYPES = {name: kind for name, kind in _CHECKED.items() if kind is not int and name not in ("activation", "norm_eps")}
 MOST_LAYERS = 2_000
 _MOST_BIASED_HEADS = 1024
 _MAX_FAMILY = 100

@@ -1,16 +1,44 @@
-"""Describe what is impossible in the options of a `ModelConfig`: attention, relative positions, logits."""
+"""Describe what is impossible in configurations, and in a `ModelConfig`: attention, relative positions, logits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..base.errors import shown
 from ..base.functions import power
 from .attention import AttentionKind, RelativePositions
 
+LARGEST = 2**24
+"""Limit on sizes and on ids."""
 LOGITS_KINDS = (None, "tied", "own")
 """The weights of the product with the vocabulary: none, the word table, or a matrix of its own."""
+
+
+def wrong(config: Any, names: Iterable[str], holds: Callable[[Any], bool], expected: str) -> list[str]:
+    """Return a message for each of these fields whose value is wrong; expected: what `holds` wants of a value."""
+    return [f"{name} must be {expected}, not {shown(value)}" for name in names
+            if not holds(value := getattr(config, name))]
+
+
+def optional(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return the check of a value that may be None."""
+    return lambda value: value is None or holds(value)
+
+
+def is_bool(value: Any) -> bool:
+    """Return whether a value is True or False, and no number."""
+    return type(value) is bool
+
+
+def is_int(value: Any, least: int = 0, most: float = LARGEST) -> bool:
+    """Return whether a value is an int from `least` to `most`, such as an id, and no bool."""
+    return type(value) is int and least <= value <= most
+
+
+def are_ids(value: Any) -> bool:
+    """Return whether a value is a tuple of ids."""
+    return isinstance(value, tuple) and all(map(is_int, value))
 
 
 def is_unicode(text: Any) -> bool:
@@ -59,15 +87,13 @@ def impossible_tokens(config: Any) -> Iterator[str]:
         yield "a model with logits cannot have the options dropped_id and dense_tokens"
 
 
-_BOOLS = ("rotary_interleaved", "causal")
-LARGEST = 2**24         # limit on sizes and on ids
 _MOST_ROTARY_POSITIONS = 2**20
 _LARGEST_FREQUENCY = 1000       # the angle of one position; the cosines and sines of all positions are then exact
 
 
 def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) -> Iterator[str]:
     """Describe what is impossible about a kind of attention in a model of this head width and number of positions."""
-    if kind.window is not None and (type(kind.window) is not int or not 0 <= kind.window <= LARGEST):
+    if kind.window is not None and not is_int(kind.window):
         yield f"window must be None or an int from 0 to {LARGEST:,}, not {shown(kind.window)}"
     theta, frequencies, width = kind.rotary_theta, kind.rotary_frequencies, kind.rotary_width
     if width is not None and (type(width) is not int or theta is None or width % 2 or not 0 < width <= head_width):
@@ -86,9 +112,7 @@ def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) ->
                f"{_LARGEST_FREQUENCY}, not {shown(frequencies)}")
     if not isinstance(kind.rotary_factor, float) or not 1e-3 < kind.rotary_factor < 1e3:
         yield f"rotary_factor must be a float between 1e-3 and 1e3, not {kind.rotary_factor!r}"
-    for name in _BOOLS:
-        if type(getattr(kind, name)) is not bool:
-            yield f"{name} must be a bool, not {getattr(kind, name)!r}"
+    yield from wrong(kind, ("rotary_interleaved", "causal"), is_bool, "a bool")
     if theta is not None and not frequencies and (
             (fastest := _largest_turn(theta, width, kind.rotary_scale)) > _LARGEST_FREQUENCY):
         yield (f"rotary_theta {theta} and rotary_scale {kind.rotary_scale} turn columns by {fastest:.3g} from one "

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from ..base.errors import WeightsError, listed, shown
-from .config_checks import LARGEST, is_unicode
+from .config_checks import LARGEST, are_ids, is_bool, is_int, is_unicode, optional, wrong
 from .json_values import plain_fields, with_tuples
 from .late_config import LateConfig
 from .spelling import Spelling
@@ -91,10 +91,8 @@ Step: TypeAlias = HeadLinear | HeadNorm | Mean | HeadNormalize | Scatter
 _STEPS: dict[str, type[Step]] = {"linear": HeadLinear, "norm": HeadNorm, "mean": Mean, "normalize": HeadNormalize,
                                  "scatter": Scatter}
 """The steps by their names in a file."""
-_PASSED = ("passed_id", "passed_rows")
+_LEFT_OUT = ("passed_id", "spelling", "passed_rows")
 """The fields of a head that a file leaves out where they have their defaults."""
-_SPELLING = "spelling"
-"""The field of a head that a file leaves out where it is None."""
 _OPTIONAL = ("skip_ids",)
 """Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
 
@@ -157,15 +155,13 @@ class HeadConfig:
             problems.append(f"labels must be valid Unicode, not {shown(odd[0])}")
         elif twice := [label for label, count in Counter(self.labels).items() if count > 1]:
             problems.append(f"labels must differ, and {listed(twice)} is there twice")
-        problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}"
-                     for name in (*_IDS, "passed_id")
-                     if getattr(self, name) is not None and not _is_id(getattr(self, name))]
+        problems += wrong(self, (*_IDS, "passed_id"), optional(is_int), "a token id or nothing")
         if self.passed_id is not None and self.rows != "last":
             problems.append(f"passed_id is for rows last, not {shown(self.rows)}")
-        if not _is_id(self.passed_rows) or (self.passed_rows and self.rows != "first_mean"):
+        if not is_int(self.passed_rows) or (self.passed_rows and self.rows != "first_mean"):
             problems.append(f"passed_rows must be a number, 0 but for rows first_mean, not {shown(self.passed_rows)}")
-        if self.max_active_dims is not None and (type(self.max_active_dims) is not int or self.max_active_dims < 1):
-            problems.append(f"max_active_dims must be a positive number, not {shown(self.max_active_dims)}")
+        problems += wrong(self, ("max_active_dims",), optional(lambda most: type(most) is int and most >= 1),
+                          "a positive number")
         if not problems and (problem := self._steps_problem() or self._outputs_problem()):
             problems.append(problem)
         if problems:
@@ -242,25 +238,22 @@ class HeadConfig:
         """Return a plain dictionary that `from_json` turns back into an equal head."""
         kinds = {kind: name for name, kind in _STEPS.items()}
         steps = [{"step": kinds[type(step)], **_fields_of(step)} for step in self.steps]
-        return {"task": self.task, "rows": self.rows, "steps": steps, "labels": list(self.labels),
-                "function": self.function, "pair_function": self.pair_function,
-                "sparse_pooling": self.sparse_pooling, "sparse_activation": self.sparse_activation,
-                "max_active_dims": self.max_active_dims, **{name: getattr(self, name) for name in _IDS},
-                **{name: getattr(self, name) for name in _PASSED
-                   if getattr(self, name) != self.__dataclass_fields__[name].default},
-                **({} if self.spelling is None else {_SPELLING: self.spelling.to_json()})}
+        values = {one.name: getattr(self, one.name) for one in fields(self)
+                  if one.name not in _LEFT_OUT or getattr(self, one.name) != one.default}
+        spelling = {} if self.spelling is None else {"spelling": self.spelling.to_json()}
+        return values | {"steps": steps, "labels": list(self.labels), **spelling}
 
     @classmethod
     def from_json(cls, values: Any) -> HeadConfig:
         """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        names = [name for name in cls.__dataclass_fields__ if name not in (*_PASSED, _SPELLING)]
-        if not isinstance(values, dict) or values.keys() - {*_PASSED, _SPELLING} != set(names):
+        names = [name for name in cls.__dataclass_fields__ if name not in _LEFT_OUT]
+        if not isinstance(values, dict) or values.keys() - set(_LEFT_OUT) != set(names):
             raise WeightsError(f"a head must have {', '.join(names)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
         if not isinstance(values["steps"], list) or len(values["steps"]) > MOST_STEPS:
             raise WeightsError(f"the steps of a head must be a list of at most {MOST_STEPS}, not "
                                f"{shown(values['steps'])}")
-        labels, spelling = values["labels"], values.get(_SPELLING)
+        labels, spelling = values["labels"], values.get("spelling")
         return cls(**values | {"spelling": None if spelling is None else Spelling.from_json(spelling),
                                "steps": tuple(map(_step_of, values["steps"])),
                                "labels": tuple(labels) if isinstance(labels, list) else labels})
@@ -283,29 +276,19 @@ def _problems_of(step: Any) -> list[str]:
     if isinstance(step, (Mean, HeadNormalize)):
         return []
     problems = []
-    if isinstance(step, (HeadLinear, Scatter)) and (type(step.size) is not int or not 1 <= step.size <= LARGEST):
+    if isinstance(step, (HeadLinear, Scatter)) and not is_int(step.size, 1):
         problems.append(f"the size of a map must be from 1 to {LARGEST:,}, not {shown(step.size)}")
     if isinstance(step, Scatter):
-        if not isinstance(step.skip_ids, tuple) or not all(map(_is_id, step.skip_ids)):
-            problems.append(f"skip_ids must be a tuple of token ids, not {shown(step.skip_ids)}")
-        return problems
+        return problems + wrong(step, ("skip_ids",), are_ids, "a tuple of token ids")
     if not isinstance(step.name, str) or not step.name.replace("_", "").isalnum():
         problems.append(f"the name of a step must be a word, not {shown(step.name)}")
-    if type(step.bias) is not bool:
-        problems.append(f"bias must be true or false, not {shown(step.bias)}")
+    problems += wrong(step, ("bias",), is_bool, "true or false")
     if isinstance(step, HeadNorm):
-        if type(step.eps) is not float or not 0.0 <= step.eps < 1.0:
-            problems.append(f"eps must be a number from 0 to 1, not {shown(step.eps)}")
-        return problems
-    if not isinstance(step.activation, str) or step.activation not in ACTIVATIONS:
-        problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(step.activation)}")
-    if type(step.tied) is not bool:
-        problems.append(f"tied must be true or false, not {shown(step.tied)}")
-    return problems
-
-
-def _is_id(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST
+        return problems + wrong(step, ("eps",), lambda eps: type(eps) is float and 0.0 <= eps < 1.0,
+                                "a number from 0 to 1")
+    problems += wrong(step, ("activation",), lambda name: isinstance(name, str) and name in ACTIVATIONS,
+                      f"one of {', '.join(ACTIVATIONS)}")
+    return problems + wrong(step, ("tied",), is_bool, "true or false")
 
 
 def _fields_of(step: Step) -> dict[str, Any]:
@@ -316,7 +299,7 @@ def _fields_of(step: Step) -> dict[str, Any]:
 def _step_of(values: Any) -> Step:
     """Rebuild a step from the result of `to_json`; raises `WeightsError`."""
     kind = _STEPS.get(str(values.get("step"))) if isinstance(values, Mapping) else None
-    fields = kind.__dataclass_fields__.keys() if kind is not None else set()
-    if kind is None or not fields - set(_OPTIONAL) <= values.keys() - {"step"} <= fields:
+    names = kind.__dataclass_fields__.keys() if kind is not None else set()
+    if kind is None or not names - set(_OPTIONAL) <= values.keys() - {"step"} <= names:
         raise WeightsError(f"a step of a head must be one of {', '.join(_STEPS)} with its fields, not {shown(values)}")
     return kind(**with_tuples({name: value for name, value in values.items() if name != "step"}))

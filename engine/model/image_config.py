@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ..base.errors import WeightsError, listed, shown
-from .json_values import plain_fields, with_tuples
+from ..base.arguments import is_one_of
+from ..base.errors import WeightsError, shown
+from .config_checks import is_bool, is_int, optional, wrong
+from .json_values import JsonConfig
 
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """The filters that resize an image, in the order of the numbers that Pillow gives them."""
@@ -17,8 +21,10 @@ _GREATEST = 1e6
 
 
 @dataclass(frozen=True)
-class ImageConfig:
+class ImageConfig(JsonConfig):
     """How an image becomes the pixels of a model: it is resized, cropped, scaled and normalised, in this order."""
+
+    called = "the settings of images"
 
     size: tuple[int, int] | None = None
     """The height and the width that an image gets, whatever its own are; None where `shortest_edge` says more."""
@@ -49,26 +55,19 @@ class ImageConfig:
 
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a description that cannot be."""
-        problems = [f"{name} must be None or two numbers from 1 to {MAX_SIDE:,}, not {shown(getattr(self, name))}"
-                    for name in ("size", "crop") if getattr(self, name) is not None
-                    and not (_is_tuple(getattr(self, name), 2) and all(map(_is_side, getattr(self, name))))]
-        problems += [f"{name} must be None or a number from 1 to {MAX_SIDE:,}, not {shown(getattr(self, name))}"
-                     for name in ("shortest_edge", "longest_edge")
-                     if getattr(self, name) is not None and not _is_side(getattr(self, name))]
+        problems = wrong(self, ("size", "crop"), optional(partial(_are, 2, _is_side)),
+                         f"None or two numbers from 1 to {MAX_SIDE:,}")
+        problems += wrong(self, ("shortest_edge", "longest_edge"), optional(_is_side),
+                          f"None or a number from 1 to {MAX_SIDE:,}")
         if self.size is not None and self.shortest_edge is not None:
             problems.append("size and shortest_edge say different things of one image; one of them must be None")
         if self.longest_edge is not None and self.shortest_edge is None:
             problems.append("longest_edge needs a shortest_edge")
-        if not isinstance(self.resample, str) or self.resample not in FILTERS:
-            problems.append(f"resample must be one of {', '.join(FILTERS)}, not {shown(self.resample)}")
-        problems += [f"{name} must be a number{also}, not {shown(getattr(self, name))}"
-                     for name, also in (("factor", ""), ("scale", " or None"), ("bias", " or None"))
-                     if not (_is_number(getattr(self, name)) or (also and getattr(self, name) is None))]
-        problems += [f"{name} must be three numbers, not {shown(getattr(self, name))}" for name in ("mean", "std")
-                     if not (_is_tuple(getattr(self, name), 3) and all(map(_is_number, getattr(self, name))))]
-        whitens: Any = self.whitens
-        if type(whitens) is not bool:
-            problems.append(f"whitens must be true or false, not {shown(self.whitens)}")
+        problems += wrong(self, ("resample",), lambda name: is_one_of(name, FILTERS), f"one of {', '.join(FILTERS)}")
+        problems += wrong(self, ("factor",), _is_number, "a number")
+        problems += wrong(self, ("scale", "bias"), optional(_is_number), "a number or None")
+        problems += wrong(self, ("mean", "std"), partial(_are, 3, _is_number), "three numbers")
+        problems += wrong(self, ("whitens",), is_bool, "true or false")
         if not problems and not all(abs(number) >= 1 / _GREATEST for number in self.std):
             problems.append(f"std must be three numbers other than 0, not {shown(self.std)}")
         if problems:
@@ -101,26 +100,13 @@ class ImageConfig:
             steps.append(f"cropped to {self.crop[0]} x {self.crop[1]}")
         return ", ".join(steps) or "not resized"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that `from_json` turns back into an equal description."""
-        return plain_fields(self)
 
-    @classmethod
-    def from_json(cls, values: Any) -> ImageConfig:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        names = [one.name for one in fields(cls)]
-        if not isinstance(values, dict) or values.keys() != set(names):
-            raise WeightsError(f"the settings of images must have {', '.join(names)}, not "
-                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        return cls(**with_tuples(values))
-
-
-def _is_tuple(value: Any, length: int) -> bool:
-    return isinstance(value, tuple) and len(value) == length
+def _are(count: int, holds: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == count and all(map(holds, value))
 
 
 def _is_side(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= MAX_SIDE
+    return is_int(value, 1, MAX_SIDE)
 
 
 def _is_number(value: Any) -> bool:

@@ -7,11 +7,12 @@ module MultiVectorMask.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ..base.errors import WeightsError, listed, shown
-from .config_checks import LARGEST
-from .json_values import plain_fields, with_tuples
+from ..base.errors import WeightsError, shown
+from .config_checks import are_ids, is_bool, is_int, optional, wrong
+from .json_values import JsonConfig
 
 EXPANSIONS = ("fixed", "min")
 """How queries are filled up: "fixed" also cuts longer queries to that length, "min" leaves them as they are."""
@@ -20,8 +21,10 @@ _LONGEST = 2**16
 
 
 @dataclass(frozen=True)
-class LateConfig:
+class LateConfig(JsonConfig):
     """How texts of each task become tokens, and which tokens have a vector in the result."""
+
+    called = "late"
 
     query_length: int | None = None
     """The most tokens of a query, with special tokens; None for the model's limit."""
@@ -43,25 +46,18 @@ class LateConfig:
     """If there are any, only these tokens have vectors in the results of tasks other than "query"."""
 
     def __post_init__(self) -> None:
-        problems = [f"{name} must be a number of tokens from 1 to {_LONGEST:,}, or nothing, not "
-                    f"{shown(getattr(self, name))}"
-                    for name in ("query_length", "document_length", "expansion_length")
-                    if getattr(self, name) is not None and not _is_number(getattr(self, name), 1, _LONGEST)]
-        problems += [f"{name} must be a tuple of token ids, not {shown(getattr(self, name))}"
-                     for name in ("skip_ids", "keep_ids") if not _is_ids(getattr(self, name))]
-        tasks: Any = self.skip_tasks
-        if not isinstance(tasks, tuple) or not all(isinstance(task, str) for task in tasks):
-            problems.append(f"skip_tasks must be a tuple of names of tasks, not {shown(self.skip_tasks)}")
-        attend: Any = self.attend
-        if type(attend) is not bool:
-            problems.append(f"attend must be true or false, not {shown(self.attend)}")
+        problems = wrong(self, ("query_length", "document_length", "expansion_length"),
+                         optional(partial(is_int, least=1, most=_LONGEST)),
+                         f"a number of tokens from 1 to {_LONGEST:,}, or nothing")
+        problems += wrong(self, ("skip_ids", "keep_ids"), are_ids, "a tuple of token ids")
+        problems += wrong(self, ("skip_tasks",), _are_texts, "a tuple of names of tasks")
+        problems += wrong(self, ("attend",), is_bool, "true or false")
         if self.expansion is not None and self.expansion not in EXPANSIONS:
             problems.append(f"expansion must be one of {', '.join(EXPANSIONS)}, or nothing, not "
                             f"{shown(self.expansion)}")
         elif len({value is None for value in (self.expansion, self.expansion_length, self.expansion_id)}) > 1:
             problems.append("expansion, expansion_length and expansion_id must all be there, or none of them")
-        if self.expansion_id is not None and not _is_number(self.expansion_id, 0, LARGEST):
-            problems.append(f"expansion_id must be a token id, not {shown(self.expansion_id)}")
+        problems += wrong(self, ("expansion_id",), optional(is_int), "a token id")
         if not problems and self.expansion and (self.query_length or _LONGEST) < (self.expansion_length or 0):
             problems.append(f"queries have at most query_length = {self.query_length} tokens, which is less than the "
                             f"{self.expansion_length} that they are filled up to")
@@ -80,22 +76,6 @@ class LateConfig:
         """Return the method that gives the vectors, as heads are described."""
         return "encode_tokens"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that `from_json` turns back into an equal value."""
-        return plain_fields(self)
 
-    @classmethod
-    def from_json(cls, values: Any) -> LateConfig:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        if not isinstance(values, dict) or values.keys() != cls.__dataclass_fields__.keys():
-            raise WeightsError(f"late must have {', '.join(cls.__dataclass_fields__)}, not "
-                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        return cls(**with_tuples(values))
-
-
-def _is_number(value: Any, least: int, most: int) -> bool:
-    return type(value) is int and least <= value <= most
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, tuple) and all(_is_number(one, 0, LARGEST) for one in value)
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(one, str) for one in value)

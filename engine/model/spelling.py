@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ..base.errors import WeightsError, listed, shown
-from .config_checks import is_unicode
-from .json_values import plain_fields
+from ..base.errors import WeightsError, shown
+from .config_checks import is_bool, is_unicode, optional, wrong
+from .json_values import JsonConfig
 
 
 @dataclass(frozen=True)
-class Spelling:
+class Spelling(JsonConfig):
     """What the tokens of a model of connectionist temporal classification (CTC) stand for."""
+
+    called = "a spelling"
 
     tokens: tuple[str, ...]
     """The text of each output of the head, by its number: a letter as a rule."""
@@ -36,23 +37,8 @@ class Spelling:
             problems.append(f"tokens must be a tuple of texts, not {shown(self.tokens)}")
         elif type(self.blank) is not int or not 0 <= self.blank < len(self.tokens):
             problems.append(f"blank must be from 0 to {len(self.tokens) - 1}, not {shown(self.blank)}")
-        problems += [f"{name} must be a text, not {shown(value)}" for name, value in
-                     (("delimiter", "" if self.delimiter is None else self.delimiter), ("space", self.space))
-                     if not is_unicode(value)]
-        problems += [f"{name} must be true or false, not {shown(getattr(self, name))}"
-                     for name in ("lower_case", "cleans_spaces", "scales") if type(getattr(self, name)) is not bool]
+        problems += wrong(self, ("delimiter",), optional(is_unicode), "a text")
+        problems += wrong(self, ("space",), is_unicode, "a text")
+        problems += wrong(self, ("lower_case", "cleans_spaces", "scales"), is_bool, "true or false")
         if problems:
             raise WeightsError("impossible spelling: " + "; ".join(problems))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that `from_json` turns back into an equal spelling."""
-        return plain_fields(self)
-
-    @classmethod
-    def from_json(cls, values: Any) -> Spelling:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        if not isinstance(values, dict) or values.keys() != cls.__dataclass_fields__.keys():
-            raise WeightsError(f"a spelling must have {', '.join(cls.__dataclass_fields__)}, not "
-                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        tokens = values["tokens"]
-        return cls(**values | {"tokens": tuple(tokens) if isinstance(tokens, list) else tokens})

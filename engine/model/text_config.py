@@ -7,7 +7,8 @@ from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
 from .chat_config import ChatConfig
-from .config_checks import LARGEST, is_unicode
+from .config_checks import LARGEST, is_int, is_unicode, optional, wrong
+from .json_values import names_from, types_of
 from .late_config import LateConfig
 
 LATE_SIMILARITIES = ("maxsim", "meanmaxsim")
@@ -73,25 +74,17 @@ class TextConfig:
     """Whether the tokenizer reads two texts as one sequence; False where it has no token to put between them."""
 
     def __post_init__(self) -> None:
-        types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
-                 "lower_case": bool, "prompts": dict, "feeds_token_types": bool, "known_ids": int, "unknown_id": int,
-                 "special_tokens": bool, "keeps_space": bool, "bytes_alone": bool,
-                 "reads_pairs": bool}
         problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
-                    for name, expected in types.items() if type(getattr(self, name)) is not expected]
+                    for name, expected in _TYPES.items() if type(getattr(self, name)) is not expected]
         if problems:
             raise WeightsError("impossible text configuration: " + "; ".join(problems))
-        for name in ("end_id", "fill_id", "left_out_id"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or not 0 <= value <= LARGEST):
-                problems.append(f"{name} must be None or an int from 0 to {LARGEST:,}, not {shown(value)}")
+        problems += wrong(self, ("end_id", "fill_id", "left_out_id"), optional(is_int),
+                          f"None or an int from 0 to {LARGEST:,}")
         if self.fill_id is not None and (type(self.max_seq_length) is not int or self.max_seq_length > _LONGEST_FILLED):
             problems.append(f"fill_id needs a max_seq_length of at most {_LONGEST_FILLED:,}, not "
                             f"{shown(self.max_seq_length)}")
-        problems += [f"{name} must be a positive int or nothing, not {shown(getattr(self, name))}"
-                     for name in ("max_seq_length", "truncate_dim", "max_characters")
-                     if getattr(self, name) is not None and (type(getattr(self, name)) is not int
-                                                             or getattr(self, name) < 1)]
+        problems += wrong(self, ("max_seq_length", "truncate_dim", "max_characters"),
+                          optional(lambda most: type(most) is int and most >= 1), "a positive int or nothing")
         if self.truncation_side not in ("left", "right", None):
             problems.append(f"truncation_side must be left, right or nothing, not {shown(self.truncation_side)}")
         if not isinstance(self.similarity, str) or self.similarity not in SIMILARITIES:
@@ -99,10 +92,8 @@ class TextConfig:
         elif (self.similarity in LATE_SIMILARITIES) != (self.late is not None):
             problems.append(f"similarity {self.similarity} is for models with a vector for each "
                             f"{'token' if self.late is None else 'text'}")
-        if type(self.late) not in (LateConfig, type(None)):
-            problems.append(f"late must be a LateConfig or None, not {shown(self.late)}")
-        if type(self.chat) not in (ChatConfig, type(None)):
-            problems.append(f"chat must be a ChatConfig or None, not {shown(self.chat)}")
+        problems += wrong(self, ("late",), optional(lambda late: type(late) is LateConfig), "a LateConfig or None")
+        problems += wrong(self, ("chat",), optional(lambda chat: type(chat) is ChatConfig), "a ChatConfig or None")
         if not 0 <= self.unknown_id <= self.known_ids <= LARGEST:
             problems.append(f"known_ids must be a number of ids, {LARGEST:,} at most, and unknown_id one of them, not "
                             f"{shown(self.known_ids)} and {shown(self.unknown_id)}")
@@ -145,8 +136,7 @@ class TextConfig:
 
 
 _LONGEST_FILLED = 4096
+_TYPES = {name: kind for name, kind in types_of(TextConfig).items() if name != "similarity"}
 
-TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
-                         "truncate_dim", "special_tokens", "left_out_id", "max_characters", "truncation_side", "late",
-                         "keeps_space", "chat", "bytes_alone", "reads_pairs")
+TEXT_NEW_IN_VERSION_2 = names_from(TextConfig, "feeds_token_types")
 """Fields of the text configuration that version 1 of the .npz does not know."""

@@ -102,6 +102,6 @@ def _class_of(settings: TokenizerSettings) -> str:
 
 def _roles(components: Components, settings: TokenizerSettings) -> dict[str, str]:
     """Return the special tokens that the templates name, by their roles; raises `WeightsError` for no token."""
-    words = {word.partition(":")[0] for word in f"{components.single} {components.pair}".split()} - {"A", "B"}
+    words = {word.partition(":")[0] for word in " ".join(components.template).split()} - {"A", "B"}
     return {name: settings.token(f"{name}_token", components.tokens[f"{name}_token"]["content"])["content"]
             for name in words}

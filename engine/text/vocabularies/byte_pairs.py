@@ -12,7 +12,7 @@ from typing import Any
 from ...base.errors import shown
 from ...files.reading import FormatError
 from .sentencepiece import BYTE, CONTROL, USER_DEFINED, PieceTable
-from .tokenizer_json import Components
+from .tokenizer_json import Components, with_second_text
 from .tokenizer_settings import Token, added_token
 
 _LONGEST = 200
@@ -48,12 +48,12 @@ def joined_pieces(texts: Sequence[str], scores: Sequence[float]) -> list[list[st
     return [[left, right] for _, left, right in pairs]
 
 
-def sentencepiece_bpe(pieces: PieceTable, tokens: dict[str, Token], *, add_space: bool, legacy: bool = True,
-                      single: str = "bos A", pair: str = "bos A bos:1 B:1") -> Components:
+def sentencepiece_bpe(pieces: PieceTable, tokens: dict[str, Token], single: str, *, add_space: bool,
+                      legacy: bool = True) -> Components:
     """Return the components of the tokenizer of Llama 1 and 2 (Touvron et al. 2023), which falls back to bytes.
 
     add_space: whether a space is put in front of a text. legacy: whether one is put in front of each part of it between
-    added tokens; else of the whole text alone. tokens, single, pair: as `Components` has them.
+    added tokens; else of the whole text alone. tokens: as `Components` has them. single: the template of a text.
     """
     byte_fallback = BYTE in pieces.types
     if byte_fallback and not set(_BYTES) <= set(pieces.texts):
@@ -70,8 +70,8 @@ def sentencepiece_bpe(pieces: PieceTable, tokens: dict[str, Token], *, add_space
     added = [added_token(text, special=kind == CONTROL) for text, kind in zip(pieces.texts, pieces.types, strict=True)
              if kind in (CONTROL, USER_DEFINED)]
     return Components(model, ids, normalizer={"type": "Sequence", "normalizers": steps} if legacy else None,
-                      pre_tokenizer=None if legacy else splitter, tokens=tokens, single=single, pair=pair, pieces=added,
-                      decoder=spaces_decoder(add_space, byte_fallback))
+                      pre_tokenizer=None if legacy else splitter, tokens=tokens, template=with_second_text(single),
+                      pieces=added, decoder=spaces_decoder(add_space, byte_fallback))
 
 
 def spaces_decoder(strip: bool, byte_fallback: bool = False) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from .language_codes import M2M100, MBART, MBART50, NLLB, WMT21
 from .sentencepiece import BPE, MAX_MODEL, UNIGRAM, PieceTable, parse_model
 from .sentencepiece_tables import check_mapped, mapped_components, mapped_text, read_ids
 from .tokenizer_json import Components, document
-from .tokenizer_settings import TokenizerSettings, added_token, plain_tokens
+from .tokenizer_settings import TokenizerSettings, added_token, masks_with_space, plain_tokens
 
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 """fairseq's special tokens, which take the places of the first three pieces."""
 _TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>")
-_MASK = {"mask_token": plain_tokens(mask="<mask>")["mask_token"] | {"lstrip": True}}
+_MASK = masks_with_space("<mask>")
 _BEFORE = ("lang A eos", "lang A B eos")        # the templates of a text, and of a pair of texts
 _AFTER = ("A eos lang", "A B eos lang")
 FILES = ("vocab.json", "sentencepiece.bpe.model")
@@ -73,7 +73,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
         unknown = settings.token("unk_token", "<unk>")["content"]
         tokens = _TOKENS | _language(settings, {token.strip("_"): token for token in languages}, "en")
         added = [added_token(token) for token in dict.fromkeys([*special, *languages])]
-        components = mapped_components(pieces, ids, unknown, added, tokens, *_BEFORE)
+        components = mapped_components(pieces, ids, unknown, added, tokens, _BEFORE)
         # The text of each special token that the template names.
         roles = {"eos": settings.token("eos_token", "</s>")["content"], "lang": tokens["lang_token"]["content"]}
         made = document(components, added, roles, FILES[0])
@@ -91,7 +91,7 @@ def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, lan
     language = _language(settings, {code: code for code in languages}, usual)
     added = [added_token(token) for token in (*_FIRST, *languages)]
     components = mapped_components(pieces, ids, "<unk>", [*added, _MASK["mask_token"]], _TOKENS | language | _MASK,
-                                   *template)
+                                   template)
     components.pieces.extend(added)     # which the settings of a folder may lack
     return components
 

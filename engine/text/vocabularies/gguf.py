@@ -22,7 +22,7 @@ from ..patterns import BLOOM, GPT_4O, words_pattern
 from ..safety import MAX_TOKEN, MAX_VOCABULARY
 from .byte_pairs import checked_pairs, sentencepiece_bpe
 from .sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceTable
-from .tokenizer_json import Components, document
+from .tokenizer_json import Components, document, with_second_text, wordpiece
 from .tokenizer_settings import MAX_ADDED, added_token
 
 _KEYS = "tokenizer.ggml."
@@ -166,11 +166,6 @@ def _split_of(settings: Mapping[str, Any]) -> str:
     return _ALIASES.get(split, split) if isinstance(split, str) else ""
 
 
-def _pair(template: str) -> str:
-    """Return the template of a pair: "bos A" becomes "bos A bos:1 B:1", whose second text has the token type 1."""
-    return " ".join([template, *(f"{word}:1" for word in template.replace("A", "B").split())])
-
-
 def _byte_level(settings: Mapping[str, Any], tokens: list[str], types: list[int], template: str) -> Components:
     """Return the components of BPE over bytes (Radford et al. 2019), as GPT-2, Llama 3, Qwen and SmolLM have it."""
     split = _split_of(settings)
@@ -186,8 +181,8 @@ def _byte_level(settings: Mapping[str, Any], tokens: list[str], types: list[int]
              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": ignores_merges,
              "vocab": ids, "merges": checked_pairs(lines, ids, f"{_KEYS}merges")}
     decoder = {**_GPT2, "add_prefix_space": True}       # as in published files; no decoder reads its flags
-    return Components(model, ids, normalizer=normalizer, pre_tokenizer=splitter, tokens={}, single=template,
-                      pair=_pair(template), decoder=decoder)
+    return Components(model, ids, normalizer=normalizer, pre_tokenizer=splitter, tokens={},
+                      template=with_second_text(template), decoder=decoder)
 
 
 def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[int], template: str) -> Components:
@@ -205,7 +200,7 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
     # Files give tokens of the user a score of -1000; in a model of SentencePiece they have the best one.
     best = np.where(np.array(types) == USER_DEFINED, np.float32(0), scores)
     pieces = PieceTable(tokens, best.tolist(), types)
-    return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
+    return sentencepiece_bpe(pieces, {}, template, add_space=space)
 
 
 def _piece(text: str, kind: int) -> str:
@@ -227,12 +222,8 @@ def _wordpiece(settings: Mapping[str, Any], tokens: list[str], roles: Mapping[st
     for name, flag in flags.items():
         if type(flag) is not bool:
             raise FormatError(f"{_KEYS}normalizer.{name} must be true or false, not {shown(flag)}")
-    normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, **flags}
-    model = {"type": "WordPiece", "unk_token": roles["unknown"], "continuing_subword_prefix": "##",
-             "max_input_chars_per_word": 100, "vocab": ids}
-    return Components(model, ids, normalizer=normalizer, pre_tokenizer={"type": "BertPreTokenizer"}, tokens={},
-                      single="cls A seperator", pair="cls A seperator B:1 seperator:1",
-                      decoder={"type": "WordPiece", "prefix": "##", "cleanup": True})
+    return wordpiece(ids, roles["unknown"], flags, tokens={},
+                     template=("cls A seperator", "cls A seperator B:1 seperator:1"))
 
 
 def _adds_space(settings: Mapping[str, Any]) -> bool:

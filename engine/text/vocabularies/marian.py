@@ -61,7 +61,7 @@ def _side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerS
         check_mapped(pieces, folder.label(model))
         codes = [text for text in ids if text.startswith(">>") and text.endswith("<<")]
         added = [*(added_token(name) for name in names.values()), *(added_token(code, special=False) for code in codes)]
-        components = mapped_components(pieces, ids, names["unk_token"], added, _TOKENS, single="A eos", pair="A B eos")
+        components = mapped_components(pieces, ids, names["unk_token"], added, _TOKENS, ("A eos", "A B eos"))
         roles = {role.removesuffix("_token"): name for role, name in names.items()}
         made = document(components, added, roles, vocabulary)
     return mapped_text(made, components, ids, names["unk_token"])

@@ -14,8 +14,8 @@ from .byte_pairs import checked_pairs, sentencepiece_bpe, spaces_decoder
 from .fairseq import mbart, mbart50, nllb
 from .sentencepiece import BPE, CONTROL, MAX_MODEL, USER_DEFINED, PieceTable, parse_model
 from .sentencepiece_tables import precompiled, replace
-from .tokenizer_json import Components
-from .tokenizer_settings import MAX_ADDED, Token, TokenizerSettings, added_token, plain_tokens
+from .tokenizer_json import Components, with_second_text, wordpiece
+from .tokenizer_settings import MAX_ADDED, Token, TokenizerSettings, added_token, masks_with_space, plain_tokens
 
 MAX_LINES = 8_000_000
 """Limit on the bytes of a vocab.txt or merges.txt; the largest that we know, of LaBSE, has 5 MB."""
@@ -35,9 +35,7 @@ PLAIN = ("A", "A B")
 """The templates of a text A and of a pair of texts A and B, with token types after colons."""
 
 _BERT_TOKENS = plain_tokens(unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]", mask="[MASK]")
-# Masks that take the white space before them.
-_ROBERTA_MASK = {"mask_token": plain_tokens(mask="<mask>")["mask_token"] | {"lstrip": True}}
-_BERT_MASK = {"mask_token": plain_tokens(mask="[MASK]")["mask_token"] | {"lstrip": True}}
+_ROBERTA_MASK, _BERT_MASK = masks_with_space("<mask>"), masks_with_space("[MASK]")
 _ROBERTA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>") | _ROBERTA_MASK
 _MPNET_TOKENS = _ROBERTA_TOKENS | plain_tokens(unk="[UNK]")
 _ALBERT_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | _BERT_MASK
@@ -76,20 +74,10 @@ class TokenizerRecipe:
 def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> TokenizerRecipe:
     """Return the recipe of a WordPiece; tokens: the special tokens where the settings name none."""
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
-        lines = _lines(folder, files[0])
-        ids = {line: i for i, line in enumerate(lines) if line}
-        unknown = settings.token("unk_token", tokens["unk_token"]["content"])["content"]
-        _check_has(ids, unknown)
-        normalizer = {"type": "BertNormalizer", "clean_text": True,
-                      "handle_chinese_chars": settings.boolean("tokenize_chinese_chars", True),
-                      "strip_accents": _strip_accents(settings),
-                      "lowercase": settings.boolean("do_lower_case", True)}
-        model = {"type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
-                 "max_input_chars_per_word": 100, "vocab": ids}
-        decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-        single, pair = template
-        return Components(model, ids, normalizer=normalizer, pre_tokenizer={"type": "BertPreTokenizer"}, tokens=tokens,
-                          single=single, pair=pair, decoder=decoder)
+        ids, unknown = _words(folder, files[0], settings, tokens)
+        flags = {"handle_chinese_chars": settings.boolean("tokenize_chinese_chars", True),
+                 "strip_accents": _strip_accents(settings), "lowercase": settings.boolean("do_lower_case", True)}
+        return wordpiece(ids, unknown, flags, tokens, template)
 
     return TokenizerRecipe(("vocab.txt",), build)
 
@@ -107,18 +95,23 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenize
         if not all(type(number) is int and 0 <= number < 2**31 for number in ids.values()):
             raise FormatError("expected an object from tokens to their ids")
         merges = [line for line in _lines(folder, files[1]) if not line.startswith("#version")]
-        model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
-                 "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": ids,
-                 "merges": checked_pairs(merges, ids, files[1])}
-        splitter = {"type": "ByteLevel", "add_prefix_space": settings.boolean("add_prefix_space", False),
-                    "trim_offsets": True, "use_regex": True}
         # GPT-2's class alone can add a start; the templates of the others have their special tokens already.
         starts = template == PLAIN and settings.boolean("add_bos_token", False)
-        single, pair = ("bos A", "bos A bos:1 B:1") if starts else template
-        return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=tokens, single=single, pair=pair,
-                          decoder=_BYTES_DECODER)
+        return _of_bytes(ids, checked_pairs(merges, ids, files[1]), tokens,
+                         with_second_text("bos A") if starts else template,
+                         add_prefix_space=settings.boolean("add_prefix_space", False))
 
     return TokenizerRecipe(("vocab.json", "merges.txt"), build)
+
+
+def _of_bytes(ids: dict[str, int], merges: list[list[str]], tokens: dict[str, Token], template: tuple[str, str], *,
+              add_prefix_space: bool = False, pieces: Sequence[Token] = ()) -> Components:
+    """Return the components of a BPE over bytes; merges: the pairs that it joins."""
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+             "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": ids, "merges": merges}
+    splitter = _BYTES_DECODER | {"add_prefix_space": add_prefix_space}
+    return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=tokens, template=template,
+                      pieces=list(pieces), decoder=_BYTES_DECODER)
 
 
 def _llama(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
@@ -126,25 +119,21 @@ def _llama(folder: ModelFolder, files: Sequence[str], settings: TokenizerSetting
     pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL), BPE)
     start = "bos " if settings.boolean("add_bos_token", True) and not settings.is_null("bos_token") else ""
     end = " eos" if settings.boolean("add_eos_token", False) and not settings.is_null("eos_token") else ""
-    single = f"{start}A{end}"
-    second = " ".join(f"{word}:1" for word in f"{start}B{end}".split())     # the second text of a pair, as type 1
-    return sentencepiece_bpe(pieces, _LLAMA_TOKENS, add_space=settings.boolean("add_prefix_space", True),
-                             legacy=settings.boolean("legacy", True), single=single, pair=f"{single} {second}")
+    return sentencepiece_bpe(pieces, _LLAMA_TOKENS, f"{start}A{end}", legacy=settings.boolean("legacy", True),
+                             add_space=settings.boolean("add_prefix_space", True))
 
 
 def _esm(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of ESM's tokenizer, which finds every token of the vocabulary wherever it stands."""
-    ids = {line: i for i, line in enumerate(_lines(folder, files[0])) if line}
-    unknown = settings.token("unk_token", "<unk>")["content"]
-    _check_has(ids, unknown)
+    ids, unknown = _words(folder, files[0], settings, _ESM_TOKENS)
     if len(ids) > MAX_ADDED:
         raise FormatError(f"the vocabulary of amino acids has {len(ids):,} tokens; at most {MAX_ADDED:,} are allowed")
     model = {"type": "WordLevel", "vocab": ids, "unk_token": unknown}
     added = [added_token(text, special=False) for text in ids]
     ends = not settings.is_null("eos_token")        # the Nucleotide Transformers have no end token
-    single, pair = ("cls A eos", "cls A eos B eos") if ends else ("cls A", "cls A B")
+    template = ("cls A eos", "cls A eos B eos") if ends else ("cls A", "cls A B")
     return Components(model, ids, normalizer=None, pre_tokenizer={"type": "WhitespaceSplit"}, tokens=_ESM_TOKENS,
-                      single=single, pair=pair, pieces=added, reads_pairs=ends)
+                      template=template, pieces=added, reads_pairs=ends)
 
 
 def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
@@ -156,12 +145,7 @@ def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings
     if len(ids) != len(named) + 256 + extra:
         raise FormatError(f"the special tokens {', '.join(map(shown, named))} must differ from each other and from "
                           "single characters")
-    model: dict[str, Any] = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
-                             "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": ids,
-                             "merges": []}
-    splitter = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=_BYT5_TOKENS, single=T5[0],
-                      pair=T5[1], pieces=[added_token(text) for text in sentinels], decoder=_BYTES_DECODER)
+    return _of_bytes(ids, [], _BYT5_TOKENS, T5, pieces=[added_token(text) for text in sentinels])
 
 
 def _unigram(tokens: dict[str, Token], template: tuple[str, str],
@@ -193,8 +177,7 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
         added = [added_token(text, special=kinds.get(text) != USER_DEFINED) for text in ids
                  if kinds.get(text, CONTROL) in (CONTROL, USER_DEFINED)]
         steps = {"type": "Sequence", "normalizers": normalizers(pieces, settings)}
-        single, pair = template
-        return Components(model, ids, normalizer=steps, pre_tokenizer=splitter, tokens=tokens, single=single, pair=pair,
+        return Components(model, ids, normalizer=steps, pre_tokenizer=splitter, tokens=tokens, template=template,
                           pieces=added, decoder=spaces_decoder(adds_space))
 
     return TokenizerRecipe(_SENTENCEPIECE, build)
@@ -293,10 +276,14 @@ def _lines(folder: ModelFolder, name: str) -> list[str]:
     return [line.rstrip(" \t\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _check_has(ids: dict[str, int], token: str) -> None:
-    """Raise `FormatError` if a vocabulary lacks the token for unknown words."""
-    if token not in ids:
-        raise FormatError(f"the vocabulary lacks the token {shown(token)} for unknown words")
+def _words(folder: ModelFolder, name: str, settings: TokenizerSettings, tokens: dict[str, Token]
+           ) -> tuple[dict[str, int], str]:
+    """Return the ids of the words of a vocab.txt, and the token for unknown words; raises `FormatError` without it."""
+    ids = {line: i for i, line in enumerate(_lines(folder, name)) if line}
+    unknown = settings.token("unk_token", tokens["unk_token"]["content"])["content"]
+    if unknown not in ids:
+        raise FormatError(f"the vocabulary lacks the token {shown(unknown)} for unknown words")
+    return ids, unknown
 
 
 _BERT = _wordpiece(_BERT_TOKENS, BERT)

@@ -42,12 +42,12 @@ def check_mapped(pieces: PieceTable, source: str) -> None:
 
 
 def mapped_components(pieces: PieceTable, ids: Mapping[str, int], unknown: str, added: Sequence[Token],
-                      tokens: dict[str, Token], single: str, pair: str) -> Components:
+                      tokens: dict[str, Token], template: tuple[str, str]) -> Components:
     """Return the components of a tokenizer that gives the pieces of a SentencePiece model the ids of a table.
 
     ids: of all tokens of the model, from 0 without a gap. unknown: the token for what no piece covers. added: the
     tokens that are found in a text before it is split. tokens: the special tokens by their roles, where the settings
-    name none. single, pair: the templates of a text and of a pair of texts.
+    name none. template: of a text, and of a pair of texts.
     """
     scores = _scores(pieces)
     listed = [*sorted(ids, key=ids.__getitem__), *(text for text in scores if text not in ids)]
@@ -71,8 +71,8 @@ def mapped_components(pieces: PieceTable, ids: Mapping[str, int], unknown: str, 
     steps += [replace(" ", "▁", "String"), *([{"type": "Prepend", "prepend": "▁"}] if pieces.adds_space else [])]
     splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": True}
     normalizer = {"type": "Sequence", "normalizers": steps}
-    return Components(model, all_ids, normalizer=normalizer, pre_tokenizer=splitter, tokens=tokens, single=single,
-                      pair=pair, decoder=decoder)
+    return Components(model, all_ids, normalizer=normalizer, pre_tokenizer=splitter, tokens=tokens,
+                      template=template, decoder=decoder)
 
 
 def mapped_text(tokenizer_json: bytes, components: Components, ids: Mapping[str, int], unknown: str) -> TextConfig:

@@ -24,8 +24,7 @@ class Components:
     pre_tokenizer: dict[str, Any] | None
     tokens: dict[str, Token]
     """The special tokens by their roles, where the settings name none."""
-    single: str
-    pair: str
+    template: tuple[str, str]
     """The templates of a text and of a pair of texts, as `_template` reads them; "A" adds nothing."""
     pieces: list[Token] = field(default_factory=list)
     """Tokens of the vocabulary that are found in a text before it is split."""
@@ -33,6 +32,21 @@ class Components:
     """How tokens become a text again."""
     reads_pairs: bool = True
     """Whether the tokenizer reads two texts as one sequence; if not, the template of a pair is not used."""
+
+
+def with_second_text(single: str) -> tuple[str, str]:
+    """Return the templates of a text and of a pair: "bos A" and "bos A bos:1 B:1", whose second text has the type 1."""
+    return single, " ".join([single, *(f"{word}:1" for word in single.replace("A", "B").split())])
+
+
+def wordpiece(ids: dict[str, int], unknown: str, flags: Mapping[str, Any], tokens: dict[str, Token],
+              template: tuple[str, str]) -> Components:
+    """Return the components of BERT's tokenizer; flags: of its normalizer."""
+    model = {"type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
+             "max_input_chars_per_word": 100, "vocab": ids}
+    normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, **flags}
+    return Components(model, ids, normalizer=normalizer, pre_tokenizer={"type": "BertPreTokenizer"}, tokens=tokens,
+                      template=template, decoder={"type": "WordPiece", "prefix": "##", "cleanup": True})
 
 
 def document(components: Components, tokens: Iterable[Token], roles: Mapping[str, str], source: str, *,
@@ -61,7 +75,7 @@ def document(components: Components, tokens: Iterable[Token], roles: Mapping[str
         "added_tokens": sorted(added, key=lambda token: token["id"]),
         "normalizer": components.normalizer,
         "pre_tokenizer": components.pre_tokenizer,
-        "post_processor": _template(components.single, components.pair, roles, ids),
+        "post_processor": _template(*components.template, roles, ids),
         "decoder": components.decoder,
         "model": components.model,
     }

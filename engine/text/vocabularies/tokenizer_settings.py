@@ -150,6 +150,11 @@ def plain_tokens(**contents: str) -> dict[str, Token]:
     return {f"{name}_token": added_token(content) for name, content in contents.items()}
 
 
+def masks_with_space(content: str) -> dict[str, Token]:
+    """Return a mask that takes the white space before it, by the name of its role."""
+    return {"mask_token": added_token(content) | {"lstrip": True}}
+
+
 def distinct(tokens: Iterable[Token]) -> list[Token]:
     """Return the first token of each content."""
     by_text: dict[str, Token] = {}
