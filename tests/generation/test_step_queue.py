@@ -31,7 +31,7 @@ from engine.model.generation_config import GenerationConfig
 from ..golden.table_model import table_logits
 from ..tools import outside
 from ..tools.limited import outcome
-from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
+from ..tools.step_queues import finish, generate, last_logits, queue_of, score, step_often, submit
 from ..tools.threads import begin, together, wait_for
 from .table_stepper import TableStepper
 
@@ -90,8 +90,7 @@ def test_any_arrival_and_any_parts(requests, rng, rows, tokens):
     handles = []
     for request in requests:
         handles.append(submit(queue, request, rng.randrange(3), rng.choice("abc")))
-        for _ in range(rng.randrange(4)):
-            queue.step()
+        step_often(queue, rng.randrange(4))
     finish(queue)
     stepper.assert_clean()
     for request, handle in zip(requests, handles, strict=True):
@@ -122,8 +121,7 @@ def test_each_row_has_its_own_settings(stepper, queue, monkeypatch):
 
 def test_parts_of_prompts_ask_for_no_scores(stepper, queue):
     first = submit(queue, request_of(0, GenerationConfig(max_new_tokens=60)))
-    for _ in range(3):
-        queue.step()
+    step_often(queue, 3)
     long = Request(None, [3 + i % 19 for i in range(400)], CONFIGS[0])
     second = submit(queue, long)
     finish(queue)
@@ -198,8 +196,7 @@ def test_wrong_cancelled_and_damaged_requests_change_no_neighbour(seed):
         for wrong in (Request(None, [-1], config), Request(None, [99], replace(config, eos_token_id=99))):
             with pytest.raises(InputError):
                 submit(queue, wrong)
-        for _ in range(rng.randrange(3)):
-            queue.step()
+        step_often(queue, rng.randrange(3))
         if left and rng.random() < 0.5:
             rng.choice(left).cancel()
     for handle in left:
@@ -216,8 +213,7 @@ def test_wrong_cancelled_and_damaged_requests_change_no_neighbour(seed):
 
 def test_a_handle_gives_its_tokens_and_then_its_error_once(stepper, queue):
     handle = submit(queue, request_of(0, GenerationConfig(max_new_tokens=50)))
-    for _ in range(6):
-        queue.step()
+    step_often(queue, 6)
     handle.cancel()
     assert handle.done
     stepper.assert_clean()
@@ -414,13 +410,11 @@ def test_a_caller_gets_a_row_soon_beside_one_who_fills_all(rows):
     queue = queue_of(stepper, budget=Budget(rows))
     requests = [request_of(i, GenerationConfig(max_new_tokens=30)) for i in range(rows + 3)]
     handles = [submit(queue, request, owner="large") for request in requests]
-    for _ in range(5):
-        queue.step()
+    step_often(queue, 5)
     assert queue.counts == (rows, 3)
     small = [submit(queue, request_of(i, GenerationConfig(max_new_tokens=6)), owner=name) for i, name in
              enumerate("abb")]
-    for _ in range(4):
-        queue.step()
+    step_often(queue, 4)
     assert len(small[0].entry.parts) >= 3
     assert len(queue._paused) == min(2, rows - 1), "each caller without a row gets one, if the large call keeps more"
     finish(queue)

@@ -5,7 +5,6 @@
 
 import os
 import random
-import signal
 import time
 from contextlib import suppress
 from functools import partial
@@ -16,7 +15,7 @@ from engine import Generator, TimedOut
 from engine.base.errors import Cancelled
 
 from ..tools.generators import SOURCES, language_model, translator
-from ..tools.interrupts import interruptible
+from ..tools.interrupts import interrupt_often
 from ..tools.limited import outcome
 from ..tools.threads import begin
 from ..tools.tiny_text import tiny_text
@@ -149,22 +148,11 @@ def test_children_call_a_generator_whatever_its_threads_do():
 
 def test_an_interrupt_of_one_caller_leaves_the_others_right():
     """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
-    generator, rng, over, arrived = Generator(language_model(), threads=1), random.Random(3), [], 0
+    generator, over = Generator(language_model(), threads=1), []
     expected = generator.generate(SOURCES, max_new_tokens=12)
 
     running = callers(generator, expected, over)
-    begun = time.perf_counter()
-    generator.generate(SOURCES, max_new_tokens=12)
-    seconds = time.perf_counter() - begun
-    with interruptible():
-        while arrived < INTERRUPTS:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, seconds))
-                found = generator.generate(SOURCES, max_new_tokens=12)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                assert found == expected
-            except KeyboardInterrupt:
-                arrived += 1
+    interrupt_often(lambda: generator.generate(SOURCES, max_new_tokens=12) == expected, INTERRUPTS, random.Random(3))
     over.append(True)
     for call in running:
         call.result(60)

@@ -29,7 +29,7 @@ from ..tools.children import read_child
 from ..tools.decoders import DECODERS, make_weights
 from ..tools.encoders import engine_of
 from ..tools.generators import SOURCES, ids_of, language_model, translator
-from ..tools.interrupts import interrupt_at, interruptible
+from ..tools.interrupts import interrupt_at, interrupt_often
 from ..tools.threads import begin, together, wait_for
 from ..tools.tiny_models import random_model
 
@@ -104,18 +104,9 @@ def test_interrupts_at_any_moment_arrive_and_leave_nothing(call, ignored):
             return ids_of(generator.generate([[5, 6], [7]], max_new_tokens=10, num_beams=2))
         return [piece.id for piece in generator.stream([5, 6, 7], max_new_tokens=15)]
 
-    generator, rng = Generator(language_model(), threads=1), random.Random(1)
-    expected, arrived, begun = run(), 0, time.perf_counter()
-    run()
-    takes = time.perf_counter() - begun
-    with interruptible():
-        while arrived < INTERRUPTS:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-5, takes))
-                assert run() == expected
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                arrived += 1
+    generator = Generator(language_model(), threads=1)
+    expected = run()
+    interrupt_often(lambda: run() == expected, INTERRUPTS, random.Random(1), 2e-5)
     gc.collect()
     assert is_empty(generator)
     assert not ignored

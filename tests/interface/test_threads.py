@@ -5,8 +5,6 @@
 
 import os
 import random
-import signal
-import time
 from functools import partial
 
 import numpy as np
@@ -21,7 +19,7 @@ from ..tools.encoders import engine_of
 from ..tools.examples import example
 from ..tools.head_models import folder_of
 from ..tools.head_texts import TEXTS
-from ..tools.interrupts import interruptible
+from ..tools.interrupts import interrupt_often
 from ..tools.limited import outcome
 from ..tools.paths import ROOT
 from ..tools.served import load, requests_of
@@ -150,7 +148,7 @@ def test_a_text_that_is_too_long_for_one_caller_fails_alone(engine):
 
 def test_an_interrupt_of_one_caller_leaves_the_others_right(engine):
     """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
-    texts, rng, over, arrived = [*SENTENCES] * 20, random.Random(3), [], 0
+    texts, over = [*SENTENCES] * 20, []
     expected = engine.encode(texts)
 
     def use():
@@ -158,18 +156,7 @@ def test_an_interrupt_of_one_caller_leaves_the_others_right(engine):
             assert same(engine.encode(texts), expected)
 
     threads = [begin(use), begin(use)]
-    begun = time.perf_counter()
-    engine.encode(texts)
-    seconds = time.perf_counter() - begun
-    with interruptible():
-        while arrived < INTERRUPTS:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, seconds))
-                vectors = engine.encode(texts)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                assert same(vectors, expected)
-            except KeyboardInterrupt:
-                arrived += 1
+    interrupt_often(lambda: same(engine.encode(texts), expected), INTERRUPTS, random.Random(3))
     over.append(True)
     results(threads)
 
