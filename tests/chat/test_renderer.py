@@ -29,7 +29,7 @@ from engine.chat.renderer import Renderer
 from ..tools.chats import DATE
 from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
-from ..tools.threads import together, wait_for
+from ..tools.threads import begin, together, wait_for
 
 LONG = os.environ.get("ENGINE_CHAT") == "long"
 RENDERS, KILLS, FORKS = (10_000, 200, 50) if LONG else (60, 2, 1)
@@ -377,8 +377,7 @@ def test_kills_and_forks_at_any_moment(one, monkeypatch):
     for number in range(RENDERS):
         killer = None
         if moments.get(number) == "kill":
-            killer = threading.Thread(target=kill, args=(one.process_id, rng.random() * 0.002))
-            killer.start()
+            killer = begin(partial(kill, one.process_id, rng.random() * 0.002))
         elif moments.get(number) == "fork":
             assert outcome(lambda n=number: rendered(one, n), seconds=30) == f"ok: '{number} and {number + 1}'"
         try:
@@ -387,7 +386,7 @@ def test_kills_and_forks_at_any_moment(one, monkeypatch):
         except EngineError as error:
             errors.append(str(error))
         if killer is not None:
-            killer.join()
+            killer.result()
     assert texts + len(errors) == RENDERS
     assert len(errors) <= KILLS
     assert all("ended from outside" in error for error in errors)
