@@ -1,20 +1,15 @@
 """Write the models that the tests of the adapters read, in one folder, in which the programs run."""
 
 import json
-import os
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from ..tools import minilm
+from ..tools import minilm, splade
 from ..tools.head_models import write_folder
 from ..tools.late_folders import write_late
 from ..tools.module_folders import write_chain, write_router, write_static
-from ..tools.paths import MODELS
 from ..tools.tiny_models import write_json
-
-SPLADE = Path(os.environ.get("ENGINE_SPLADE", MODELS / "cognition/model"))
-"""The real splade-tiny, if it is there."""
 
 
 def write_models(place: Path) -> list[str]:
@@ -23,8 +18,8 @@ def write_models(place: Path) -> list[str]:
     if minilm.FOLDER.exists():
         (place / "all-MiniLM-L6-v2").symlink_to(minilm.FOLDER.resolve())
         real.append("all-MiniLM-L6-v2")
-    if SPLADE.exists():
-        (place / "splade").symlink_to(SPLADE.resolve())
+    if splade.FOLDER.exists():
+        (place / "splade").symlink_to(splade.FOLDER.resolve())
         real.append("splade")
     else:
         widen(write_folder(place / "splade", "bert_fill_mask"))

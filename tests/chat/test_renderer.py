@@ -29,7 +29,7 @@ from engine.chat.renderer import Renderer
 from ..tools.chats import DATE
 from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
-from ..tools.threads import wait_for
+from ..tools.threads import begin, together, wait_for
 
 LONG = os.environ.get("ENGINE_CHAT") == "long"
 RENDERS, KILLS, FORKS = (10_000, 200, 50) if LONG else (60, 2, 1)
@@ -57,10 +57,7 @@ def is_running(process_id):
 
 
 def wait_for_end(process_id):
-    until = time.monotonic() + 60
-    while is_running(process_id) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not is_running(process_id)
+    wait_for(lambda: not is_running(process_id))
 
 
 def descriptors():
@@ -177,8 +174,7 @@ def test_several_threads(one):
     def work(number):
         return [rendered(one, number + 100 * i) for i in range(10)]
 
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(work, range(8)))
+    found = together([partial(work, number) for number in range(8)])
     assert found == [[f"{n + 100 * i} and {n + 100 * i + 1}" for i in range(10)] for n in range(8)]
 
 
@@ -381,8 +377,7 @@ def test_kills_and_forks_at_any_moment(one, monkeypatch):
     for number in range(RENDERS):
         killer = None
         if moments.get(number) == "kill":
-            killer = threading.Thread(target=kill, args=(one.process_id, rng.random() * 0.002))
-            killer.start()
+            killer = begin(partial(kill, one.process_id, rng.random() * 0.002))
         elif moments.get(number) == "fork":
             assert outcome(lambda n=number: rendered(one, n), seconds=30) == f"ok: '{number} and {number + 1}'"
         try:
@@ -391,7 +386,7 @@ def test_kills_and_forks_at_any_moment(one, monkeypatch):
         except EngineError as error:
             errors.append(str(error))
         if killer is not None:
-            killer.join()
+            killer.result()
     assert texts + len(errors) == RENDERS
     assert len(errors) <= KILLS
     assert all("ended from outside" in error for error in errors)

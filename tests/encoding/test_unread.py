@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from engine.text.tokenizer import Tokenizer
 from engine.text.tokens import counting_tokens
 
 from ..tools.encoders import engine_of
-from ..tools.threads import wait_for
+from ..tools.threads import begin, wait_for
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 
@@ -60,7 +61,7 @@ def test_a_call_hears_of_its_own_text_alone(monkeypatch):
     """Callers whose texts are tokenized in one batch want cuts, warnings and errors."""
     engine = engine_of(random_model(tiny_text(max_seq_length=6)), threads=1)
     expected = engine.encode([LONG], truncation=True)[0]
-    found, begun, goes_on = {}, threading.Event(), threading.Event()
+    begun, goes_on = threading.Event(), threading.Event()
     read = Tokenizer.read_together
     sizes = []
 
@@ -73,28 +74,19 @@ def test_a_call_hears_of_its_own_text_alone(monkeypatch):
 
     monkeypatch.setattr(Tokenizer, "read_together", slow)
 
-    def call(name, text, truncation):
-        try:
-            found[name] = engine.encode(text, truncation=truncation)
-        except Exception as error:
-            found[name] = error
-
-    first = threading.Thread(target=call, args=("first", "dog", None))
-    first.start()
+    first = begin(lambda: engine.encode("dog"))
     assert begun.wait(60)
-    threads = [threading.Thread(target=call, args=given) for given in (
-        ("cut", LONG, True), ("refused", LONG, False), ("short", "the cat", False))]
-    for thread in threads:
-        thread.start()
+    cut, refused, short = (begin(partial(engine.encode, text, truncation=truncation)) for text, truncation in (
+        (LONG, True), (LONG, False), ("the cat", False)))
     wait_for(lambda: len(engine._queue._arrived) == 3)
     goes_on.set()
-    for thread in (first, *threads):
-        thread.join(60)
+    first.result(60)
+    np.testing.assert_array_equal(cut.result(60), expected)
+    assert isinstance(error := refused.exception(60), TextTooLong)
+    assert error.tokens == "8"
+    vectors = short.result(60)
     assert sizes == [1, 3]
-    np.testing.assert_array_equal(found["cut"], expected)
-    assert isinstance(found["refused"], TextTooLong)
-    assert found["refused"].tokens == "8"
-    np.testing.assert_array_equal(found["short"], engine.encode("the cat"))
+    np.testing.assert_array_equal(vectors, engine.encode("the cat"))
     with pytest.warns(UserWarning, match="1 of 1 text was cut to 6 tokens; the longest has 8"):
         engine.encode(LONG)
 

@@ -5,7 +5,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from engine.files.writing import replacing
 
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.model_files import same
+from ..tools.threads import begin
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 
@@ -82,14 +82,12 @@ def test_a_fifo_is_written_through(tmp_path, save):
     (tmp_path / "text").write_text("the cat\n")
     fifo = tmp_path / "fifo.npy"
     os.mkfifo(fifo)
-    read = []
-    reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()), daemon=True)
-    reader.start()
+    reader = begin(fifo.read_bytes)
     save(fifo)
-    reader.join(10)
+    read = reader.result(10)
     assert stat.S_ISFIFO(fifo.stat().st_mode)
-    (tmp_path / "result.npz").write_bytes(read[0])
-    if read[0].startswith(b"PK"):
+    (tmp_path / "result.npz").write_bytes(read)
+    if read.startswith(b"PK"):
         assert same(load_encoder(tmp_path / "result.npz"), random_model())
     else:
         assert np.load(tmp_path / "result.npz").shape == (1, 12)

@@ -18,7 +18,7 @@ from engine.generation.schedule import Budget
 from engine.generation.scoring import LastLogits, Scoring
 from engine.model.generation_config import GenerationConfig
 
-from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
+from ..tools.step_queues import finish, generate, last_logits, queue_of, score, step_often, submit
 from ..tools.threads import together
 from .table_stepper import TableStepper
 
@@ -102,8 +102,7 @@ def test_requests_of_all_kinds_that_share_prefixes(seed, keep):
             what = [np.array(prompt_of(rng)) for _ in range(5)]
         work = Scoring(stepper, *what) if kind == "score" else LastLogits(what, [4]) if kind == "rank" else what
         handles.append((submit(queue, work, rng.randrange(2), rng.choice("ab"), key=rng.choice("xy")), kind, what))
-        for _ in range(rng.randrange(4)):
-            queue.step()
+        step_often(queue, rng.randrange(4))
         if rng.random() < 0.3:
             rng.choice([handle for handle, kind, _ in handles if kind == "cancel"] or [handles[0][0]]).cancel()
         if i % 40 == 39:
@@ -127,8 +126,7 @@ def test_each_block_is_read_once(seed):
     handles = []
     for prompt in prompts:
         handles.append(submit(queue, Request(None, prompt, SHORT), rng.randrange(2), rng.choice("abc")))
-        for _ in range(rng.randrange(3)):
-            queue.step()
+        step_often(queue, rng.randrange(3))
     finish(queue)
     assert all(handle.result() for handle in handles)
     again = {ids for ids, count in stepper.blocks.items() if count > 1}
@@ -170,8 +168,7 @@ def test_a_prompt_shares_what_open_requests_have_read(config):
     handles = []
     for request in requests:
         handles.append(submit(queue, request))
-        for _ in range(4):
-            queue.step()
+        step_often(queue, 4)
     assert not any(handle.done for handle in handles)
     assert max(stepper.blocks[(5,) * n] for n in (16, 32, 48, 64)) == 1
     finish(queue)
@@ -293,8 +290,7 @@ def test_a_reader_whose_step_fails_harms_nobody():
     requests = [Request(None, [*[5] * 100, 3 + i], CONFIGS[i % len(CONFIGS)]) for i in range(8)]
     handles = [submit(queue, request) for request in requests]
     for _ in range(6):
-        for _ in range(3):
-            queue.step()
+        step_often(queue, 3)
         stepper.broken = True
     finish(queue)
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]

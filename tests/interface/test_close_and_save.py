@@ -28,6 +28,7 @@ from ..tools.encoders import engine_of
 from ..tools.generators import language_model
 from ..tools.head_models import folder_of
 from ..tools.speech import model_of, sounds
+from ..tools.threads import begin
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 
@@ -90,13 +91,11 @@ def test_a_close_while_other_threads_compute():
             except EngineError as error:
                 ends.append("is closed" in str(error))
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
+        calls = [begin(work) for _ in range(4)]
         begun.wait()
         one.close()
-        for thread in threads:
-            thread.join()
+        for call in calls:
+            call.result()
         assert len(ends) >= 4
         assert all(ends)
 

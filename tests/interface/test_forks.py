@@ -14,6 +14,7 @@ from engine.base.lazy import lazy
 from ..tools.encoders import engine_of
 from ..tools.limited import outcome
 from ..tools.paths import ROOT
+from ..tools.threads import begin
 from ..tools.tiny_models import random_model
 
 
@@ -34,14 +35,13 @@ class Slow:
 
 def forked_while(hold, started, release, call):
     """Return the outcome of `call` in a child that is forked while a thread is in `hold`, past `started`."""
-    thread = threading.Thread(target=hold)
-    thread.start()
+    held = begin(hold)
     try:
         assert started.wait(60)
         return outcome(call, seconds=30)
     finally:
         release.set()
-        thread.join()
+        held.result()
 
 
 def test_a_lazy_property():

@@ -5,10 +5,9 @@
 
 import os
 import random
-import signal
-import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -16,8 +15,9 @@ from engine import Generator, TimedOut
 from engine.base.errors import Cancelled
 
 from ..tools.generators import SOURCES, language_model, translator
-from ..tools.interrupts import interruptible
+from ..tools.interrupts import interrupt_often
 from ..tools.limited import outcome
+from ..tools.threads import begin
 from ..tools.tiny_text import tiny_text
 
 CALLS = int(os.environ.get("ENGINE_CALLS", "240"))
@@ -82,26 +82,18 @@ def test_each_call_has_the_bits_of_the_call_alone(model, precision):
     threads = {"float32": 1, "bfloat16": 3, "int8": 4}[precision]
     generator = Generator(model(tiny_text()), precision=precision, threads=threads, max_rows=24)
     cases = [(kind, source, settings) for kind in KINDS for source in SOURCES for settings in SETTINGS]
-    wrong, session = [], generator.session()
+    session = generator.session()
     alone = [kind(generator, session, source, settings) for kind, source, settings in cases]
 
     def use(seed):
         rng = random.Random(seed)
-        try:
-            for _ in range(-(-CALLS // 3 // THREADS)):
-                i = rng.randrange(len(cases))
-                kind, source, settings = cases[i]
-                if kind(generator, session, source, settings) != alone[i]:
-                    wrong.append(cases[i])
-        except BaseException as error:
-            wrong.append(error)
+        for _ in range(-(-CALLS // 3 // THREADS)):
+            i = rng.randrange(len(cases))
+            kind, source, settings = cases[i]
+            assert kind(generator, session, source, settings) == alone[i], cases[i]
 
-    running = [threading.Thread(target=use, args=(seed,)) for seed in range(THREADS)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join(10 * WAIT)
-    assert not wrong
+    for call in [begin(partial(use, seed)) for seed in range(THREADS)]:
+        call.result(10 * WAIT)
     statistics = generator.statistics()
     assert (statistics.open_requests, statistics.waiting_calls) == (0, 0)
     assert statistics.cache_tokens == statistics.kept_tokens
@@ -129,63 +121,41 @@ def test_a_step_that_another_caller_ends_changes_no_bit(model, monkeypatch):
     assert (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens) == (0, 0, 0)
 
 
-def callers(generator, expected, over, wrong):
-    """Start threads that call a generator until `over`, and note in `wrong` what is not as expected."""
+def callers(generator, expected, over):
+    """Start threads that call a generator until `over`, and return their futures, which fail with a wrong result."""
     def use(i):
-        try:
-            while not over:
-                if generator.generate([SOURCES[i]], max_new_tokens=12) != [expected[i]]:
-                    wrong.append(i)
-                if [piece.id for piece in generator.stream(SOURCES[i], max_new_tokens=12)] != expected[i].ids:
-                    wrong.append(-i)
-        except BaseException as error:
-            wrong.append(error)
+        while not over:
+            assert generator.generate([SOURCES[i]], max_new_tokens=12) == [expected[i]]
+            assert [piece.id for piece in generator.stream(SOURCES[i], max_new_tokens=12)] == expected[i].ids
 
-    running = [threading.Thread(target=use, args=(i,)) for i in range(3)]
-    for thread in running:
-        thread.start()
-    return running
+    return [begin(partial(use, i)) for i in range(3)]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_children_call_a_generator_whatever_its_threads_do():
     """The child has none of the threads, one of which is in a step as a rule. The parent goes on."""
-    generator, rng, over, wrong = Generator(language_model(), threads=1), random.Random(4), [], []
+    generator, rng, over = Generator(language_model(), threads=1), random.Random(4), []
     expected = generator.generate(SOURCES, max_new_tokens=12)
-    running = callers(generator, expected, over, wrong)
+    running = callers(generator, expected, over)
     for _ in range(FORKS):
         time.sleep(rng.uniform(0, 0.02))
         found = outcome(lambda: generator.generate(SOURCES, max_new_tokens=12) == expected, seconds=60)
         assert found == "ok: True"
     over.append(True)
-    for thread in running:
-        thread.join(60)
-    assert not wrong
+    for call in running:
+        call.result(60)
 
 
 def test_an_interrupt_of_one_caller_leaves_the_others_right():
     """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
-    generator, rng, over, wrong, arrived = Generator(language_model(), threads=1), random.Random(3), [], [], 0
+    generator, over = Generator(language_model(), threads=1), []
     expected = generator.generate(SOURCES, max_new_tokens=12)
 
-    running = callers(generator, expected, over, wrong)
-    begun = time.perf_counter()
-    generator.generate(SOURCES, max_new_tokens=12)
-    seconds = time.perf_counter() - begun
-    with interruptible():
-        while arrived < INTERRUPTS:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, seconds))
-                found = generator.generate(SOURCES, max_new_tokens=12)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                assert found == expected
-            except KeyboardInterrupt:
-                arrived += 1
+    running = callers(generator, expected, over)
+    interrupt_often(lambda: generator.generate(SOURCES, max_new_tokens=12) == expected, INTERRUPTS, random.Random(3))
     over.append(True)
-    for thread in running:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in running)
-    assert not wrong
+    for call in running:
+        call.result(60)
     statistics = generator.statistics()
     assert (statistics.open_requests, statistics.waiting_calls) == (0, 0)
     assert statistics.cache_tokens == statistics.kept_tokens

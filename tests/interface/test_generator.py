@@ -3,7 +3,6 @@
 import os
 import pickle
 import signal
-import threading
 import time
 from dataclasses import replace
 
@@ -29,10 +28,12 @@ from engine.generation.results import Token
 from engine.interface.stream import Piece
 from engine.model.text_config import TextConfig
 
+from ..tools.children import read_child
 from ..tools.decoders import make_weights, row
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.generators import ENCODER, SOURCES, ids_of, language_model, translator
 from ..tools.interrupts import interruptible
+from ..tools.threads import together
 from ..tools.tiny_text import VOCABULARY, tiny_text
 
 
@@ -318,17 +319,7 @@ def test_prompts_come_before_the_results():
 def test_threads_may_share_a_generator():
     generator = Generator(translator(), threads=2)
     expected = ids_of(generator.generate(SOURCES, num_beams=2))
-    found = [None] * 4
-
-    def work(i):
-        found[i] = ids_of(generator.generate(SOURCES, num_beams=2))
-
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert found == [expected] * 4
+    assert together([lambda: ids_of(generator.generate(SOURCES, num_beams=2))] * 4) == [expected] * 4
 
 
 def test_a_call_that_takes_too_long_is_stopped_and_frees_its_rows():
@@ -380,10 +371,7 @@ def test_an_interrupt_stops_a_generation():
 def test_a_generator_survives_a_fork():
     generator = Generator(translator(), threads=2)
     expected = ids_of(generator.generate(SOURCES))
-    child = os.fork()
-    if not child:
-        os._exit(ids_of(generator.generate(SOURCES)) != expected)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert read_child(lambda pipe: os.write(pipe, b"%d" % (ids_of(generator.generate(SOURCES)) == expected)))[0] == "1"
     assert ids_of(generator.generate(SOURCES)) == expected
 
 

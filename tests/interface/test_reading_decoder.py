@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from engine import Engine, Generator, Model, UnsupportedError, WeightsError, load, load_model, save
-from engine.files.safetensors import read_safetensors
-from engine.weights.bfloat16 import widened
 
 from ..tools import head_texts as texts
+from ..tools.changed_folders import changed
 from ..tools.head_models import folder_of
-from ..tools.tiny_models import safetensors, write_json
 
 pytest.importorskip("tokenizers")
 
 SOME = texts.TEXTS[:12]
 
 
-def changed(folder, keep=lambda name: True, **values):
-    """Copy the folder of BART's classifier with some of its tensors, and other values in config.json."""
-    shutil.copytree(folder_of("bart_classify"), folder)
-    config = json.loads((folder / "config.json").read_text()) | values
-    write_json(folder / "config.json", config)
-    arrays = {name: widened(array) for name, array in read_safetensors(folder / "model.safetensors").items()
-              if keep(name)}
-    (folder / "model.safetensors").write_bytes(safetensors(arrays))
-    return folder
-
-
 def test_the_vectors_of_texts_are_those_of_the_encoder(tmp_path, one_backend):
     engine = Engine.load(folder_of("bart_classify"), backend=one_backend)
-    plain = Engine.load(changed(tmp_path / "plain", architectures=["BartModel"]), backend=one_backend)
+    folder = changed(tmp_path / "plain", folder_of("bart_classify"), architectures=["BartModel"])
+    plain = Engine.load(folder, backend=one_backend)
     np.testing.assert_array_equal(engine.encode(SOME), plain.encode(SOME))
     assert list(engine.heads) == ["classify"]
     assert plain.heads == {}
@@ -62,7 +48,7 @@ def test_files_and_kinds(tmp_path, one_backend):
 ])
 def test_folders_without_a_part(tmp_path, keep, message):
     with pytest.raises(WeightsError, match=message):
-        Engine.load(changed(tmp_path / "model", keep))
+        Engine.load(changed(tmp_path / "model", folder_of("bart_classify"), keep=keep))
 
 
 def test_models_that_do_not_fit():

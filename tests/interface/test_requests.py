@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,12 @@ from engine.base.errors import EngineError
 from engine.base.stop import Stop
 
 from ..soak.measure import growth, malloc_bytes
+from ..tools.children import read_child
 from ..tools.decoders import DECODERS, make_weights
 from ..tools.encoders import engine_of
 from ..tools.generators import SOURCES, ids_of, language_model, translator
-from ..tools.interrupts import interrupt_at, interruptible
+from ..tools.interrupts import interrupt_at, interrupt_often
+from ..tools.threads import begin, together, wait_for
 from ..tools.tiny_models import random_model
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
@@ -65,27 +68,21 @@ def leave_a_stream(generator):
 def test_streams_that_are_left_in_cycles_are_ended(threads, backend, ignored):
     generator = Generator(language_model(), backend=backend)
     expected = ids_of(generator.generate([[5, 6]] * 4, max_new_tokens=3))
-    wrong, before = [], gc.get_threshold()
+    before = gc.get_threshold()
 
     def leave_streams():
         for _ in range(-(-LEFT // threads // (3 if backend == "reference" else 1))):     # whose steps take long
             leave_a_stream(generator)
-            if ids_of(generator.generate([[5, 6]] * 4, max_new_tokens=3)) != expected:
-                wrong.append(1)
+            assert ids_of(generator.generate([[5, 6]] * 4, max_new_tokens=3)) == expected
 
     gc.set_threshold(50)
     try:
-        workers = [threading.Thread(target=leave_streams) for _ in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        together([leave_streams] * threads)
     finally:
         gc.set_threshold(*before)
     gc.collect()
     assert is_empty(generator)
     assert not ignored
-    assert not wrong
 
 
 def test_the_end_of_a_stream_calls_no_function_of_weak_references():
@@ -107,18 +104,9 @@ def test_interrupts_at_any_moment_arrive_and_leave_nothing(call, ignored):
             return ids_of(generator.generate([[5, 6], [7]], max_new_tokens=10, num_beams=2))
         return [piece.id for piece in generator.stream([5, 6, 7], max_new_tokens=15)]
 
-    generator, rng = Generator(language_model(), threads=1), random.Random(1)
-    expected, arrived, begun = run(), 0, time.perf_counter()
-    run()
-    takes = time.perf_counter() - begun
-    with interruptible():
-        while arrived < INTERRUPTS:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-5, takes))
-                assert run() == expected
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                arrived += 1
+    generator = Generator(language_model(), threads=1)
+    expected = run()
+    interrupt_often(lambda: run() == expected, INTERRUPTS, random.Random(1), 2e-5)
     gc.collect()
     assert is_empty(generator)
     assert not ignored
@@ -172,17 +160,15 @@ def test_a_timeout_counts_while_a_call_waits_for_its_turn(call):
             taken.set()
             leave.wait(10)
 
-    holder, waiting = threading.Thread(target=hold), threading.Thread(target=lambda: run(loaded))
-    holder.start()
+    holder = begin(hold)
     taken.wait()
     with pytest.raises(TimedOut):
         run(loaded, timeout=0.1)
-    waiting.start()
-    while not turn.waiting:
-        time.sleep(0.001)
+    waiting = begin(lambda: run(loaded))
+    wait_for(lambda: turn.waiting)
     leave.set()
-    holder.join()
-    waiting.join()
+    holder.result()
+    waiting.result()
     run(loaded, timeout=60)
 
 
@@ -222,20 +208,11 @@ def test_a_cancel_ends_the_pass_of_the_encoder(monkeypatch):
 
 def test_a_stream_is_cancelled_from_another_thread():
     generator = Generator(language_model())
-    stream, found, first = generator.stream([1, 2], max_new_tokens=60), [], threading.Event()
-
-    def read():
-        for piece in stream:
-            found.append(piece.id)
-            first.set()
-            time.sleep(0.01)
-
-    reader = threading.Thread(target=read)
-    reader.start()
+    stream, first = generator.stream([1, 2], max_new_tokens=60), threading.Event()
+    reader = begin(lambda: [(first.set(), time.sleep(0.01)) for _ in stream])
     first.wait()
     stream.cancel()
-    reader.join()
-    assert 1 <= len(found) < 60
+    assert 1 <= len(reader.result()) < 60
     assert is_empty(generator)
     assert list(stream) == []
     with generator.stream([1, 2]) as stream:
@@ -248,9 +225,8 @@ def test_a_stream_is_cancelled_in_the_middle_of_a_step(monkeypatch):
     stream, step = generator.stream([1, 2]), generator._decoder.step
 
     def step_and_cancel(*arguments):
-        found, other = step(*arguments), threading.Thread(target=stream.cancel)
-        other.start()
-        other.join()
+        found = step(*arguments)
+        together([stream.cancel])
         return found
 
     monkeypatch.setattr(generator._decoder, "step", step_and_cancel)
@@ -263,22 +239,14 @@ def test_two_threads_do_not_read_one_stream_at_the_same_time(monkeypatch):
     expected = [piece.id for piece in generator.stream([1, 2], max_new_tokens=8)]
     stream, step = generator.stream([1, 2], max_new_tokens=8), generator._decoder.step
 
-    def read():
-        try:
-            next(stream)
-        except InputError as error:
-            refused.append(str(error))
-
     def step_and_read(*arguments):
-        other = threading.Thread(target=read)
-        other.start()
-        other.join()
+        refused.append(begin(lambda: next(stream)).exception())
         return step(*arguments)
 
     monkeypatch.setattr(generator._decoder, "step", step_and_read)
     assert [piece.id for piece in stream] == expected
-    assert len(refused) == len(expected)
-    assert "two threads read one stream" in refused[0]
+    assert [type(error) for error in refused] == [InputError] * len(expected)
+    assert "two threads read one stream" in str(refused[0])
     assert is_empty(generator)
 
 
@@ -376,17 +344,12 @@ def test_a_bound_of_the_cache_refuses_what_never_fits_and_lets_the_rest_wait(mon
     next(stream)
     assert ids_of(bounded.generate([[1]], max_new_tokens=20)) == ids_of(free.generate([[1]], max_new_tokens=20))
     assert [piece.id for piece in stream] == free.generate([[1, 2]], max_new_tokens=30)[0].ids[1:], "it went first"
-    leave, found = holding_steps(bounded, monkeypatch), []
-    waiting = [threading.Thread(target=lambda i=i: found.append(bounded.score([[4, 5, i + 6] * 16])[0].total))
-               for i in range(3)]
-    for each in waiting:
-        each.start()
-    while bounded.statistics().waiting_calls < 1:     # two of them fit
-        time.sleep(0.001)
+    leave = holding_steps(bounded, monkeypatch)
+    waiting = [begin(partial(bounded.score, [[4, 5, i + 6] * 16])) for i in range(3)]
+    wait_for(lambda: bounded.statistics().waiting_calls)     # two of them fit
     leave.set()
-    for each in waiting:
-        each.join()
-    assert sorted(found) == sorted(scored.total for scored in free.score([[4, 5, i + 6] * 16 for i in range(3)]))
+    found = [call.result()[0].total for call in waiting]
+    assert found == [scored.total for scored in free.score([[4, 5, i + 6] * 16 for i in range(3)])]
     assert is_empty(bounded)
 
 
@@ -396,10 +359,8 @@ def test_a_forked_child_waits_for_no_thread_that_it_lacks(monkeypatch):
     stream = generator.stream([1, 2], max_new_tokens=30)
     next(stream)
     leave = holding_steps(generator, monkeypatch)
-    waiting = threading.Thread(target=lambda: generator.generate([[1]], max_new_tokens=20))
-    waiting.start()
-    while not generator.statistics().waiting_calls:
-        time.sleep(0.001)
+    waiting = begin(lambda: generator.generate([[1]], max_new_tokens=20))
+    wait_for(lambda: generator.statistics().waiting_calls)
     child = os.fork()
     leave.set()
     if not child:
@@ -410,32 +371,30 @@ def test_a_forked_child_waits_for_no_thread_that_it_lacks(monkeypatch):
         except BaseException:
             os._exit(1)
     stream.cancel()
-    waiting.join()
+    waiting.result()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("backend", ["cython", "reference"])
 def test_a_request_of_another_thread_takes_no_room_in_a_forked_child(backend):
-    generator, opened = Generator(language_model(), backend=backend, cache_tokens=40), []
+    generator = Generator(language_model(), backend=backend, cache_tokens=40)
 
     def leave_open():
-        opened.append(generator.stream([1, 2], max_new_tokens=30))
-        next(opened[0])
+        opened = generator.stream([1, 2], max_new_tokens=30)
+        next(opened)
+        return opened
 
-    thread = threading.Thread(target=leave_open)
-    thread.start()
-    thread.join()
+    [opened] = together([leave_open])
     expected = list(Generator(language_model(), backend=backend).stream([1, 2], max_new_tokens=30))[1:]
-    child = os.fork()
-    if not child:
-        try:
-            generator.generate([[1]], max_new_tokens=30, timeout=5)
-            os._exit(0 if list(opened[0]) == expected and is_empty(generator) else 2)
-        except BaseException:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert list(opened[0]) == expected
+
+    def in_child(_):
+        generator.generate([[1]], max_new_tokens=30, timeout=5)
+        assert list(opened) == expected
+        assert is_empty(generator)
+
+    assert read_child(in_child)[1] == 0
+    assert list(opened) == expected
     assert is_empty(generator)
 
 
@@ -453,8 +412,7 @@ def test_a_call_that_waits_for_its_turn_goes_on_in_a_forked_child():
         children.append(os.fork())
         leave.set()
 
-    holder, before = threading.Thread(target=hold), signal.signal(signal.SIGALRM, fork_and_leave)
-    holder.start()
+    holder, before = begin(hold), signal.signal(signal.SIGALRM, fork_and_leave)
     taken.wait()
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
@@ -463,7 +421,7 @@ def test_a_call_that_waits_for_its_turn_goes_on_in_a_forked_child():
         if os.getpid() != parent:
             os._exit(2 if sys.exc_info()[0] else turn.waiting)
         signal.signal(signal.SIGALRM, before)
-    holder.join()
+    holder.result()
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0]
 
 

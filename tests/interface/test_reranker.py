@@ -5,7 +5,6 @@ tests/golden/make/reranker.py made the folder, and known_rerankers.py those of m
 
 import json
 import pickle
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -17,10 +16,10 @@ from engine.generation.schedule import Budget
 from engine.interface.rerank_prompts import KNOWN
 
 from ..generation.table_stepper import TableStepper
+from ..tools.changed_folders import copied
 from ..tools.head_models import folder_of
 from ..tools.paths import DECODERS
 from ..tools.step_queues import last_logits
-from ..tools.tiny_models import write_json
 
 pytest.importorskip("tokenizers")
 
@@ -34,12 +33,9 @@ def load(**options):
     return Reranker.load(GOLDEN, **{"backend": "reference"} | options)
 
 
-def copied(folder, **files):
-    """Copy the golden folder, with other JSON files; None removes one."""
-    shutil.copytree(GOLDEN, folder, dirs_exist_ok=True)
-    for name, value in files.items():
-        write_json(folder / f"{name}.json", value)
-    return folder
+def changed(folder, **files):
+    """Copy the golden folder, with other JSON files."""
+    return copied(folder, GOLDEN, **files)
 
 
 @pytest.mark.parametrize("case", EXPECTED["scores"], ids=lambda case: f"{case['max_length']} {case['instruction'][:5]}")
@@ -106,17 +102,17 @@ def test_other_templates_and_answers(tmp_path):
     own = load(instruction="Find cats.")
     np.testing.assert_allclose(own.predict(PAIRS), load().predict(PAIRS, instruction="Find cats."), atol=0)
     # The tokens that are scored come from the folder, and from their texts in a folder without the module.
-    swapped = copied(tmp_path / "a", **{"1_LogitScore/config": {"true_token_id": 314, "false_token_id": 305}})
+    swapped = changed(tmp_path / "a", **{"1_LogitScore/config": {"true_token_id": 314, "false_token_id": 305}})
     assert Reranker.load(swapped).answers == ids[::-1]
-    single = copied(tmp_path / "b", **{"1_LogitScore/config": {"true_token_id": 7, "false_token_id": None}})
+    single = changed(tmp_path / "b", **{"1_LogitScore/config": {"true_token_id": 7, "false_token_id": None}})
     assert Reranker.load(single).answers == (7,)
-    (copied(tmp_path / "c") / "modules.json").unlink()
+    (changed(tmp_path / "c") / "modules.json").unlink()
     assert Reranker.load(tmp_path / "c").answers == ids
 
 
 def test_the_prompt_of_a_known_model(tmp_path):
     """Its pieces are tokenized apart, so that no token reaches over the end of a query or of a document."""
-    (copied(tmp_path) / "modules.json").unlink()        # whose LogitScore names other answers
+    (changed(tmp_path) / "modules.json").unlink()        # whose LogitScore names other answers
     reranker = Reranker.load(tmp_path, template="mxbai-rerank-v2", backend="reference")
     tokenizer = reranker.tokenizer
     assert reranker.answers == (tokenizer.token_id("1"), tokenizer.token_id("0"))
@@ -206,14 +202,14 @@ def test_no_room_for_the_end_of_the_template():
 ])
 def test_bad_modules(tmp_path, config, error, words):
     with pytest.raises(error, match=words):
-        Reranker.load(copied(tmp_path, **{"1_LogitScore/config": config}))
+        Reranker.load(changed(tmp_path, **{"1_LogitScore/config": config}))
 
 
 @pytest.mark.parametrize("path", [None, "../elsewhere", "/etc", "a b"])
 def test_bad_places_of_a_module(tmp_path, path):
     entry = {"type": "sentence_transformers.cross_encoder.LogitScore"} | ({} if path is None else {"path": path})
     with pytest.raises(WeightsError, match=r"modules\.json: the path of LogitScore"):
-        Reranker.load(copied(tmp_path, modules=[entry]))
+        Reranker.load(changed(tmp_path, modules=[entry]))
 
 
 def test_models_that_are_no_rerankers(tmp_path):
@@ -227,7 +223,7 @@ def test_models_that_are_no_rerankers(tmp_path):
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
         "special_tokens": {"<|im_end|>": {"id": "<|im_end|>", "ids": [422], "tokens": ["<|im_end|>"]}}}
     with pytest.raises(UnsupportedError, match=r"adds special tokens to each text, here \[422\]"):
-        Reranker.load(copied(tmp_path, tokenizer=values))
+        Reranker.load(changed(tmp_path, tokenizer=values))
 
 
 @pytest.mark.parametrize(("rows", "tokens"), [(64, 4096), (1, 1), (2, 5), (3, 100)])

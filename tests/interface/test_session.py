@@ -11,6 +11,7 @@ import random
 import signal
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from engine.methods.generate import prepare_one
 from ..tools.generators import SOURCES, language_model, translator
 from ..tools.interrupts import interrupt_at, interruptible
 from ..tools.paths import ROOT
-from ..tools.threads import wait_for
+from ..tools.threads import begin, together, wait_for
 from ..tools.tiny_text import tiny_text
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
@@ -34,7 +35,7 @@ SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5, "temperature": 
 
 @pytest.mark.parametrize("model", [language_model, translator])
 def test_results_of_many_threads_are_those_of_generate(model):
-    generator, found, wrong = Generator(model(tiny_text()), threads=2), {}, []
+    generator, found = Generator(model(tiny_text()), threads=2), {}
     expected = {(i, j): generator.generate([source], **settings)[0]
                 for i, source in enumerate(SOURCES) for j, settings in enumerate(SETTINGS)}
 
@@ -43,17 +44,12 @@ def test_results_of_many_threads_are_those_of_generate(model):
             answer = session.submit(SOURCES[i], owner=str(i), **settings)
             pieces = [*answer]
             found[i, j] = answer.result(60)
-            if "".join(piece.text for piece in pieces) != found[i, j].text or answer.done is not True:
-                wrong.append((i, j))
+            assert "".join(piece.text for piece in pieces) == found[i, j].text
+            assert answer.done is True
 
     with generator.session() as session:
-        threads = [threading.Thread(target=use, args=(session, i)) for i in range(len(SOURCES))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together([partial(use, session, i) for i in range(len(SOURCES))])
     assert found == expected
-    assert not wrong
     statistics = generator.statistics()
     assert (statistics.open_requests, statistics.cache_tokens) == (0, statistics.kept_tokens)
 
@@ -191,16 +187,12 @@ def test_requests_that_come_during_the_end_of_the_block_end():
                 ends.append(type(error))
 
     with generator.session() as session:
-        threads = [threading.Thread(target=use, args=(session,)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
+        calls = [begin(partial(use, session)) for _ in range(8)]
         time.sleep(0.05)
-    while len(ends) < 8:
-        time.sleep(0.001)
+    wait_for(lambda: len(ends) >= 8)
     leaves.set()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
+    for call in calls:
+        call.result(60)
     assert set(ends) <= {Cancelled, InputError}
     assert session.statistics().waiting == 0
     session.close()
@@ -240,26 +232,21 @@ def test_an_iterator_belongs_to_one_thread(monkeypatch):
     leave, step = threading.Event(), generator._decoder.step
     monkeypatch.setattr(generator._decoder, "step", lambda *given: leave.wait(60) and step(*given))
     with generator.session() as session:
-        answer, found = session.submit([1, 2], max_new_tokens=5), []
+        answer = session.submit([1, 2], max_new_tokens=5)
         pieces = iter(answer)
-        thread = threading.Thread(target=lambda: found.extend(piece.id for piece in pieces))
-        thread.start()
-        while not answer._handle.entry.bells:
-            time.sleep(0.001)
+        found = begin(lambda: [piece.id for piece in pieces])
+        wait_for(lambda: answer._handle.entry.bells)
         with pytest.raises(InputError, match="two threads read one stream"):
             next(pieces)
         leave.set()
-        thread.join(60)
-        assert found == answer.result().ids == [piece.id for piece in answer]
+        assert found.result(60) == answer.result().ids == [piece.id for piece in answer]
 
 
 def test_any_thread_computes_what_it_waits_for():
     """Also a request of a thread that has ended, outside of a `with` statement."""
-    generator, found = Generator(language_model()), []
-    thread = threading.Thread(target=lambda: found.append(generator.session().submit([1], max_new_tokens=4)))
-    thread.start()
-    thread.join()
-    assert found[0].result(60) == generator.generate([[1]], max_new_tokens=4)[0]
+    generator = Generator(language_model())
+    [answer] = together([lambda: generator.session().submit([1], max_new_tokens=4)])
+    assert answer.result(60) == generator.generate([[1]], max_new_tokens=4)[0]
 
 
 @pytest.mark.parametrize("arguments", [{"priority": "high"}, {"priority": True}, {"owner": 3}, {"owner": None},

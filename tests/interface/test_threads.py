@@ -5,9 +5,7 @@
 
 import os
 import random
-import signal
-import threading
-import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,10 +19,11 @@ from ..tools.encoders import engine_of
 from ..tools.examples import example
 from ..tools.head_models import folder_of
 from ..tools.head_texts import TEXTS
-from ..tools.interrupts import interruptible
+from ..tools.interrupts import interrupt_often
 from ..tools.limited import outcome
 from ..tools.paths import ROOT
 from ..tools.served import load, requests_of
+from ..tools.threads import begin, wait_for
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 
@@ -36,38 +35,17 @@ THREADS = 12
 SENTENCES = ["the cat", "the dog sat on a mat", "far away", "", "a mat and a mat and the cat"]
 
 
-def in_threads(*calls):
-    """Call functions, one in a thread each; return the threads, and their results by number."""
-    found = {}
-
-    def run(i, call):
-        try:
-            found[i] = call()
-        except Exception as error:
-            found[i] = error
-
-    threads = [threading.Thread(target=run, args=one, daemon=True) for one in enumerate(calls)]
-    for thread in threads:
-        thread.start()
-    return threads, found
-
-
-def joined(threads, found):
-    for thread in threads:
-        thread.join(60)
-    return [found.get(i) for i in range(len(threads))]
+def results(futures):
+    return [future.result(60) for future in futures]
 
 
 def queue_of(model):
     return getattr(model, "_engine", model)._queue
 
 
-def wait_for(queue, callers):
+def wait_for_callers(queue, callers):
     """Wait until so many callers wait for their results."""
-    end = time.monotonic() + 60
-    while sum(len(one.bells) for one in [*queue._arrived, *queue._open.values()]) < callers:
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    wait_for(lambda: sum(len(one.bells) for one in [*queue._arrived, *queue._open.values()]) >= callers)
 
 
 def calls_of(name):
@@ -85,20 +63,18 @@ def calls_of(name):
 @pytest.mark.parametrize("name", [name for name in served.MODELS if name != "language"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_each_call_has_the_bits_of_the_call_alone(name, precision, one_backend):
-    model, calls, wrong = load(name, backend=one_backend, precision=precision, threads=1), calls_of(name), []
+    model, calls = load(name, backend=one_backend, precision=precision, threads=1), calls_of(name)
     alone = [call(model) for call in calls]
 
     def use(seed):
         rng = random.Random(seed)
         for _ in range(CALLS // THREADS):
             i = rng.randrange(len(calls))
-            if not same(calls[i](model), alone[i]):
-                wrong.append((seed, i))
+            assert same(calls[i](model), alone[i]), (seed, i)
 
     with queue_of(model)._turn.take():      # so that they begin together
-        threads = in_threads(*(lambda seed=seed: use(seed) for seed in range(THREADS)))
-    assert joined(*threads) == [None] * THREADS
-    assert not wrong
+        threads = [begin(partial(use, seed)) for seed in range(THREADS)]
+    results(threads)
     queue = queue_of(model)
     assert queue.counts.mixed_batches > 0
     assert [*queue._open, *queue._arrived, *queue.order] == []
@@ -114,9 +90,9 @@ def test_texts_of_several_threads_are_one_batch(engine):
     queue = engine._queue
     before = queue.counts.batches
     with queue._turn.take():
-        threads = in_threads(*(lambda one=one: engine.encode(one) for one in SENTENCES))
-        wait_for(queue, len(SENTENCES))
-    assert all(map(same, joined(*threads), expected))
+        threads = [begin(partial(engine.encode, one)) for one in SENTENCES]
+        wait_for_callers(queue, len(SENTENCES))
+    assert all(map(same, results(threads), expected))
     assert queue.counts.batches == before + 1
 
 
@@ -125,9 +101,9 @@ def test_the_reference_computes_each_call_by_itself():
     expected = [engine.encode(sentence) for sentence in SENTENCES]
     queue = engine._queue
     with queue._turn.take():
-        threads = in_threads(*(lambda one=one: engine.encode(one) for one in SENTENCES))
-        wait_for(queue, len(SENTENCES))
-    assert all(map(same, joined(*threads), expected))
+        threads = [begin(partial(engine.encode, one)) for one in SENTENCES]
+        wait_for_callers(queue, len(SENTENCES))
+    assert all(map(same, results(threads), expected))
     assert queue.counts.mixed_batches == 0
 
 
@@ -138,10 +114,10 @@ def test_different_methods_are_different_batches():
     queue = engine._queue
     before = queue.counts.batches
     with queue._turn.take():
-        threads = in_threads(lambda: engine.encode(text), lambda: engine.classify(text),
-                             lambda: engine.predict((text, text)))
-        wait_for(queue, 3)
-    assert all(map(same, joined(*threads), expected))
+        threads = [begin(lambda: engine.encode(text)), begin(lambda: engine.classify(text)),
+                   begin(lambda: engine.predict((text, text)))]
+        wait_for_callers(queue, 3)
+    assert all(map(same, results(threads), expected))
     assert queue.counts.batches == before + 2       # classify and predict read the logits of one head
 
 
@@ -156,57 +132,42 @@ def test_a_call_alone_is_cut_into_batches_by_length(batch_size):
 
 def test_a_timeout_ends_a_call_that_waits_for_another_thread(engine):
     with engine._queue._turn.take():
-        threads = in_threads(lambda: engine.encode(SENTENCES, timeout=0.05), lambda: engine.encode(SENTENCES))
-        threads[0][0].join(60)
-        assert isinstance(threads[1][0], TimedOut)
-    assert same(joined(*threads)[1], engine.encode(SENTENCES))
+        ends, waits = begin(lambda: engine.encode(SENTENCES, timeout=0.05)), begin(lambda: engine.encode(SENTENCES))
+        assert isinstance(ends.exception(60), TimedOut)
+    assert same(waits.result(60), engine.encode(SENTENCES))
 
 
 def test_a_text_that_is_too_long_for_one_caller_fails_alone(engine):
     expected = engine.encode(SENTENCES[0])
     with engine._queue._turn.take():
-        threads = in_threads(lambda: engine.forward([[3] * 400]), lambda: engine.encode(SENTENCES[0]))
-        wait_for(engine._queue, 1)
-    wrong, right = joined(*threads)
-    assert isinstance(wrong, InputError)
-    assert same(right, expected)
+        wrong, right = begin(lambda: engine.forward([[3] * 400])), begin(lambda: engine.encode(SENTENCES[0]))
+        wait_for_callers(engine._queue, 1)
+    assert isinstance(wrong.exception(60), InputError)
+    assert same(right.result(60), expected)
 
 
 def test_an_interrupt_of_one_caller_leaves_the_others_right(engine):
     """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
-    texts, rng, over, wrong, arrived = [*SENTENCES] * 20, random.Random(3), [], [], 0
+    texts, over = [*SENTENCES] * 20, []
     expected = engine.encode(texts)
 
     def use():
         while not over:
-            if not same(engine.encode(texts), expected):
-                wrong.append(True)
+            assert same(engine.encode(texts), expected)
 
-    threads = in_threads(use, use)
-    begun = time.perf_counter()
-    engine.encode(texts)
-    seconds = time.perf_counter() - begun
-    with interruptible():
-        while arrived < INTERRUPTS:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, seconds))
-                vectors = engine.encode(texts)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                assert same(vectors, expected)
-            except KeyboardInterrupt:
-                arrived += 1
+    threads = [begin(use), begin(use)]
+    interrupt_often(lambda: same(engine.encode(texts), expected), INTERRUPTS, random.Random(3))
     over.append(True)
-    assert joined(*threads) == [None, None]
-    assert not wrong
+    results(threads)
 
 
 def test_a_child_of_a_thread_that_computes_calls_the_model(engine):
     expected = engine.encode(SENTENCES)
     with engine._queue._turn.take():
-        threads = in_threads(lambda: engine.encode(SENTENCES))
-        wait_for(engine._queue, 1)
+        call = begin(lambda: engine.encode(SENTENCES))
+        wait_for_callers(engine._queue, 1)
         assert outcome(lambda: same(engine.encode(SENTENCES), expected), seconds=30) == "ok: True"
-    assert same(joined(*threads)[0], expected)
+    assert same(call.result(60), expected)
     assert np.isfinite(expected).all()
 
 

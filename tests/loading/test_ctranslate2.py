@@ -4,7 +4,6 @@ tests/golden/make/ctranslate2.py made the folders, and ctranslate2_whisper.py th
 """
 
 import json
-import shutil
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from engine.encoding.packing import pack
 from engine.files.ctranslate2 import CTranslate2File
 from engine.loading.ctranslate2 import read_parts
 
+from ..tools.changed_folders import copied
 from ..tools.ctranslate2_files import ctranslate2
 from ..tools.golden_generating import Exact, Expected
 from ..tools.paths import CTRANSLATE2
-from ..tools.tiny_models import write_json
 
 GOLDEN = CTRANSLATE2
 NAMES = ["plain", "post", "pre"]
@@ -61,8 +60,7 @@ def test_saved_and_read_again(tmp_path):
 
 
 def test_an_epsilon(tmp_path):
-    shutil.copytree(GOLDEN / "pre", tmp_path, dirs_exist_ok=True)
-    write_json(tmp_path / "config.json", {"layer_norm_epsilon": 0.25})
+    copied(tmp_path, GOLDEN / "pre", config={"layer_norm_epsilon": 0.25})
     assert load_model(tmp_path, kind="generate").encoder.config.norm_eps == 0.25
     (tmp_path / "config.json").unlink()
     assert load_model(tmp_path, kind="generate").encoder.config.norm_eps == 1e-5
@@ -111,15 +109,13 @@ def test_models_that_are_wrong(refusals):
     ("model.bin", b"\6\0\0\0"),
 ])  # fmt: skip
 def test_bad_files(tmp_path, file, data):
-    shutil.copytree(GOLDEN / "pre", tmp_path, dirs_exist_ok=True)
-    (tmp_path / file).write_bytes(data)
+    (copied(tmp_path, GOLDEN / "pre") / file).write_bytes(data)
     with pytest.raises(EngineError, match=file):
         load_model(tmp_path, kind="generate")
 
 
 def test_a_vocabulary_of_lines(tmp_path):
-    shutil.copytree(GOLDEN / "pre", tmp_path, dirs_exist_ok=True)
-    words = json.loads((tmp_path / "shared_vocabulary.json").read_text())
+    words = json.loads((copied(tmp_path, GOLDEN / "pre") / "shared_vocabulary.json").read_text())
     (tmp_path / "shared_vocabulary.json").unlink()
     (tmp_path / "shared_vocabulary.txt").write_text("\n".join(words) + "\n")
     assert load_model(tmp_path, kind="generate").generation.eos_token_id == (2,)

@@ -429,19 +429,16 @@ def test_a_result_may_be_waited_for_by_many_threads(held):
 
 def test_a_thousand_threads(held):
     stepper, queue = held
-    wrong = []
 
     def call(i):
         for n in range(3):
             work = stepper.work(i, [1 + (i + k) % 9 for k in range(1 + n * (i % 3))])
-            if [row.tolist() for row in queue.submit(work, owner=str(i % 7)).result()] != expected(work):
-                wrong.append(i)
+            assert [row.tolist() for row in queue.submit(work, owner=str(i % 7)).result()] == expected(work)
 
     threads = [in_thread(call, i) for i in range(1000)]
     wait_for(lambda: len(queue._asleep) == 1000)
     stepper.goes_on = True
     assert results(threads) == [None] * 1000
-    assert not wrong
     assert queue.counts.sequences == 1 + sum(1 + n * (i % 3) for n in range(3) for i in range(1000))
     assert max(map(len, stepper.batches)) > 100
 
@@ -531,15 +528,14 @@ def test_an_error_of_a_handler_fails_no_request_that_two_threads_wait_for():
 
 def test_interrupts_at_any_moment_leave_nobody_waiting():
     """The main thread gets them, and calls beside others, for which it steps."""
-    stepper, queue, rng, wrong, over = Stepper(), ModelQueue(64), random.Random(2), [], []
+    stepper, queue, rng, over = Stepper(), ModelQueue(64), random.Random(2), []
 
     def call(seed):
         own = random.Random(seed)
         while not over:
             work = stepper.work(seed, [own.randrange(1, 40) for _ in range(own.randrange(1, 9))])
             with queue.submit(work, owner=str(seed)) as ticket:
-                if [row.tolist() for row in ticket.result(WAIT)] != expected(work):
-                    wrong.append(seed)
+                assert [row.tolist() for row in ticket.result(WAIT)] == expected(work)
 
     threads = [in_thread(call, seed) for seed in (1, 2, 3)]
     arrived = 0
@@ -556,7 +552,6 @@ def test_interrupts_at_any_moment_leave_nobody_waiting():
                 arrived += 1
     over.append(True)
     assert results(threads) == [None] * 3
-    assert not wrong
     del ticket
     last = stepper.work(4)
     assert [row.tolist() for row in queue.submit(last).result()] == expected(last)
@@ -612,7 +607,7 @@ def test_an_interrupt_at_each_line_leaves_nobody_waiting(how):
 
 def test_random_operations_of_threads():
     """Calls, cancels, deadlines, drops and faults beside each other; every result is right, and nothing is kept."""
-    stepper, queue, wrong = Stepper(), ModelQueue(256), []
+    stepper, queue = Stepper(), ModelQueue(256)
 
     def call(seed):
         rng = random.Random(seed)
@@ -629,15 +624,13 @@ def test_random_operations_of_threads():
                 elif kind < 0.2:
                     continue
                 rows = dict(pair for numbers, part in ticket for pair in zip(numbers, part.tolist(), strict=True))
-                if rows != dict(enumerate(expected(work))):
-                    wrong.append(work)
+                assert rows == dict(enumerate(expected(work)))
             except (TimedOut, Cancelled, ValueError) as error:
                 allowed = {TimedOut: deadline, Cancelled: kind < 0.1, ValueError: not isinstance(work.data, int)}
                 if not allowed[type(error)]:
-                    wrong.append(error)
+                    raise
 
     assert results([in_thread(call, seed) for seed in range(8)]) == [None] * 8
-    assert not wrong
     stepper.batches.clear()     # the errors in it hold frames, which hold tickets
     gc.collect()
     queue._settle()

@@ -5,7 +5,7 @@
 
 import os
 import random
-import threading
+from functools import partial
 
 import pytest
 
@@ -13,6 +13,7 @@ from engine import Engine, Generator, Transcriber, read_audio
 
 from ..tools import minilm, smollm2, splade, whisper
 from ..tools.bits import same
+from ..tools.threads import together
 
 CALLS = int(os.environ.get("ENGINE_CALLS", "30"))
 THREADS = 10
@@ -49,21 +50,12 @@ def test_each_call_has_the_bits_of_the_call_alone():
     calls = [call for name, load in kinds.items() if FILES[name].exists() for call in load(FILES[name])]
     if not calls:
         pytest.skip(minilm.MISSING)
-    alone, wrong = [call() for call in calls], []
+    alone = [call() for call in calls]
 
     def use(seed):
         rng = random.Random(seed)
-        try:
-            for _ in range(CALLS // THREADS):
-                i = rng.randrange(len(calls))
-                if not same(calls[i](), alone[i]):
-                    wrong.append(i)
-        except BaseException as error:
-            wrong.append(error)
+        for _ in range(CALLS // THREADS):
+            i = rng.randrange(len(calls))
+            assert same(calls[i](), alone[i]), i
 
-    threads = [threading.Thread(target=use, args=(seed,)) for seed in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    together([partial(use, seed) for seed in range(THREADS)])

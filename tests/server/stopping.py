@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from ..tools.encoders import save_encoder
 from ..tools.paths import ROOT
 from ..tools.speech import timed
 from ..tools.text_models import HELLO, text_weights
+from ..tools.threads import begin
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 from .bodies import CHAT, COMPLETE, FORM, TRANSCRIBE, form, sound
@@ -129,16 +131,14 @@ def once(models: Sequence[Path], seed: int, *signals: int) -> dict[str, int]:
     process, rng = Process(models), random.Random(seed)
     answers: list[tuple[int, int]] = []
     lost: list[str] = []
-    threads = [threading.Thread(target=ask, args=(process.port, i, answers, lost)) for i in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
+    clients = [begin(partial(ask, process.port, i, answers, lost)) for i in range(CLIENTS)]
     end = time.monotonic() + 60
     while len(set(answers)) < len(REQUESTS) and time.monotonic() < end:      # until each kind has an answer
         time.sleep(0.01)
     time.sleep(rng.random() / 5)
     status, lines = process.stop(*signals, rest=rng.random() / 20)
-    for thread in threads:
-        thread.join()
+    for client in clients:
+        client.result()
     statuses = Counter(status for _, status in answers)
     accepted = Counter(line["status"] for line in lines if line["event"] == "request")
     assert status == 0, lines[-3:]

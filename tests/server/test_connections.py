@@ -22,7 +22,6 @@ from ..tools.tiny_text import tiny_text
 
 ONE = (b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n"
        b'{"inputs":"x"}')
-HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Queues of several models share the CPUs: one computes at a time, and the one that has used the least time is next."""
 
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from engine.server import cpu_turns
 from engine.server.cpu_turns import PATIENCE, CpuTurns
 
-from ..tools.threads import together, wait_for
+from ..tools.threads import begin, together, wait_for
 
 
 @pytest.fixture
@@ -73,11 +72,8 @@ def test_one_computes_at_a_time():
 def test_who_waits_goes_on_when_the_holder_ends():
     turns = CpuTurns()
     one, other = turns.turn(), turns.turn()
-    done = []
     with one:
-        thread = threading.Thread(target=lambda: (other.__enter__(), done.append(True), other.__exit__()))
-        thread.start()
+        entered = begin(lambda: (other.__enter__(), other.__exit__()))
         wait_for(lambda: other.waits)
-        assert not done
-    thread.join(30)
-    assert done
+        assert not entered.done()
+    entered.result(30)

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import Future
 from functools import partial
 from http.client import HTTPConnection
-from threading import Barrier, Thread
+from threading import Barrier
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,7 +34,7 @@ from engine.server.settings import MAX_HEADER, MAX_HEADERS, Settings
 from engine.server.start import address_of, bind, listen
 
 from ..tools.serving import Client, raw, serving
-from ..tools.threads import together, wait_for
+from ..tools.threads import begin, together, wait_for
 
 TEXT = "the cat sat, and nobody else may read it"
 BODIES = {"/v1/embeddings": {"input": TEXT}, "/embed": {"inputs": TEXT}, "/v2/embed": {"texts": [TEXT]}}
@@ -280,9 +280,7 @@ def test_requests_behind_one_without_an_answer_are_not_parsed(model):
     with serving(model, service=held) as client:
         small, last = b"GET /health HTTP/1.1\r\n\r\n", b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n"
         sent = REQUEST % len(body) + body + small * 5000 + REQUEST % len(body) + body + small * 500 + last
-        found = []
-        sender = Thread(target=lambda: found.append(raw(client.port, sent)))
-        sender.start()
+        received = begin(lambda: raw(client.port, sent))
         for _ in range(2):
             wait_for(lambda: waiting)
             [connection] = client.server.server_state.connections
@@ -290,8 +288,7 @@ def test_requests_behind_one_without_an_answer_are_not_parsed(model):
             assert len(connection.pipeline) < 100
             assert connection.flow.read_paused or not connection._joined._reads
             waiting.pop().set_result(answer(np.zeros((1, 4), np.float32)))
-        sender.join(30)
-    assert found[0].count(b"HTTP/1.1 200 OK") == 5503
+        assert received.result(30).count(b"HTTP/1.1 200 OK") == 5503
 
 
 @FAMILIES
@@ -395,10 +392,8 @@ def test_many_idle_connections_do_not_stop_others(client):
 def test_a_stop_answers_what_was_accepted_and_refuses_the_rest(model):
     futures = []
     with serving(model, service=Scripted(model, lambda future, *_: futures.append(future))) as client:
-        found = []
         other = Client(client.port)
-        thread = Thread(target=lambda: found.append(other.post("/embed", BODIES["/embed"])))
-        thread.start()
+        found = begin(lambda: other.post("/embed", BODIES["/embed"]))
         wait_for(lambda: futures)
         keeping = HTTPConnection("127.0.0.1", client.port)
         client.served.closing = True
@@ -407,8 +402,7 @@ def test_a_stop_answers_what_was_accepted_and_refuses_the_rest(model):
         assert client.get("/health").status == 503
         client.server.stop()
         futures[0].set_result(answer(np.ones((1, 4), np.float32)))
-        thread.join()
-        assert found[0].status == 200
+        assert found.result(60).status == 200
         other.close()
         keeping.close()
 
@@ -416,15 +410,13 @@ def test_a_stop_answers_what_was_accepted_and_refuses_the_rest(model):
 def test_a_second_sigint_refuses_what_has_no_answer(model):
     futures = []
     with serving(model, service=Scripted(model, lambda future, *_: futures.append(future))) as client:
-        found = []
-        thread = Thread(target=lambda: found.append(client.post("/embed", BODIES["/embed"])))
-        thread.start()
+        found = begin(lambda: client.post("/embed", BODIES["/embed"]))
         wait_for(lambda: futures)
         client.server.handle_exit(signal.SIGINT, None)
         client.server.handle_exit(signal.SIGINT, None)
-        thread.join()
-    assert found[0].status == 503
-    assert "stops" in found[0].data["error"]
+        refused = found.result(60)
+    assert refused.status == 503
+    assert "stops" in refused.data["error"]
 
 
 def test_logs_have_no_texts(client, monkeypatch):

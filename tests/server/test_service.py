@@ -15,6 +15,7 @@ import time
 import weakref
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from engine.server.settings import Limit
 from ..tools import served
 from ..tools.bits import same
 from ..tools.served import Asked, load, requests_of
-from ..tools.threads import together, wait_for
+from ..tools.threads import begin, together, wait_for
 
 pytest.importorskip("tokenizers")
 
@@ -118,16 +119,10 @@ def test_calls_of_the_library_share_the_batches_of_a_service(engine, monkeypatch
         with Gate(service, monkeypatch) as gate:
             first = service.submit("classify", ["lovely"])
             assert gate.entered.wait(30)
-            called = []
-            threads = [threading.Thread(target=lambda text=text: called.append((text, engine.classify([text]))))
-                       for text in texts]
-            for thread in threads:
-                thread.start()
+            called = [begin(partial(engine.classify, [text])) for text in texts]
             futures = [service.submit("classify", [text]) for text in texts]
             wait_for(lambda: len(engine.queue._arrived) == 6)
-        for thread in threads:
-            thread.join(30)
-        assert dict(called) == {text: [one] for text, [one] in zip(texts, alone, strict=True)}
+        assert [future.result(30) for future in called] == alone
         assert [future.result(timeout=30).value for future in futures] == alone
         assert first.result().value == alone[0]
         assert [len(batch) for batch in gate.batches] == [1, 6]
@@ -271,13 +266,12 @@ def test_what_was_accepted_is_answered_at_the_end(engine, monkeypatch):
     gate = Gate(service, monkeypatch)
     accepted = [service.submit("classify", [text] * 30) for text in served.SHORT[:12]]
     assert gate.entered.wait(30)
-    closing = threading.Thread(target=service.close)
-    closing.start()
+    closing = begin(service.close)
     wait_for(lambda: service._closing)     # a request before that would wait for the gate
     assert isinstance(service.submit("classify", ["a"]).exception(timeout=30), Closing)
-    assert closing.is_alive()
+    assert not closing.done()
     gate.open.set()
-    closing.join(timeout=60)
+    closing.result(60)
     assert all(len(future.result(timeout=0).value) == 30 for future in accepted)
     service.close()
 

@@ -1,7 +1,6 @@
 """Chats and completions over real sockets: each body is that of the library, streamed or not."""
 
 import socket
-import threading
 from collections import Counter
 from concurrent.futures import CancelledError
 
@@ -15,7 +14,7 @@ from ..tools.encoders import engine_of
 from ..tools.generators import translator
 from ..tools.serving import serving
 from ..tools.text_models import HELLO, plain_settings, reasoning_model, text_model
-from ..tools.threads import together, wait_for
+from ..tools.threads import begin, together, wait_for
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 
@@ -267,9 +266,7 @@ def test_a_client_that_leaves_frees_its_rows_within_a_step(monkeypatch, kind):
     with serving(model) as client:
         gate = Gate(model, monkeypatch)
         body = {"messages": HELLO, "max_tokens": 60, "seed": 1, "ignore_eos": True}
-        other = threading.Thread(target=lambda: found.append(post_once(client.port, CHAT, body)))
-        found = []
-        other.start()
+        other = begin(lambda: post_once(client.port, CHAT, body))
         wait_for(lambda: queue.counts[0] == 1)
         gate.let(3)
         wait_for(lambda: gate.steps == 3)
@@ -289,8 +286,7 @@ def test_a_client_that_leaves_frees_its_rows_within_a_step(monkeypatch, kind):
         assert len(queue._active) == 1
         assert queue.counts == (1, 0)
         gate.let(1000)
-        other.join(60)
-        assert found[0].data["choices"][0]["message"]["content"] == alone
+        assert other.result(60).data["choices"][0]["message"]["content"] == alone
         wait_for(lambda: client.served.service.statistics().waiting_requests == 0)
         assert client.served.service.memory.used == 0
 
@@ -348,19 +344,15 @@ def test_an_answer_comes_while_many_samples_of_another_request_are_written(monke
     body = {"prompt": "the cat", "max_tokens": 60, "seed": 3, "ignore_eos": True, "stream": stream} | asked
     with serving(model) as client:
         alone = client.post(COMPLETE, body).data
-        gate, found = Gate(model, monkeypatch), {}
-        asked = {"large": body, "small": {"prompt": "a dog", "max_tokens": 2, "seed": 1}}
-        threads = {name: threading.Thread(target=lambda name=name, one=one: found.update(
-            {name: post_once(client.port, COMPLETE, one)})) for name, one in asked.items()}
-        for name, works in (("large", 12), ("small", 13)):
-            threads[name].start()
-            wait_for(lambda works=works: sum(model.prepared.queue.counts) == works)
+        gate = Gate(model, monkeypatch)
+        large = begin(lambda: post_once(client.port, COMPLETE, body))
+        wait_for(lambda: sum(model.prepared.queue.counts) == 12)
+        small = begin(lambda: post_once(client.port, COMPLETE, {"prompt": "a dog", "max_tokens": 2, "seed": 1}))
+        wait_for(lambda: sum(model.prepared.queue.counts) == 13)
         gate.let(30)        # in which no sample ends
-        threads["small"].join(60)
-        assert found["small"].status == 200
+        assert small.result(60).status == 200
         gate.let(10_000)
-        threads["large"].join(60)
-        found = found["large"]
+        found = large.result(60)
         if stream:
             assert joined(events(found.data)) == joined(events(alone))
         else:
@@ -467,16 +459,11 @@ def test_a_server_that_stops_ends_its_streams(monkeypatch):
         alone = events(client.post(CHAT, asked).data)
         gate = Gate(model, monkeypatch)
         found = []
-        threads = [threading.Thread(target=lambda: found.append(post_once(client.port, CHAT, asked)))
-                   for _ in range(3)]
-        for thread in threads:
-            thread.start()
+        found = [begin(lambda: post_once(client.port, CHAT, asked)) for _ in range(3)]
         wait_for(lambda: sum(model.prepared.queue.counts) == 3)
         client.server.stop()
         gate.let(10_000)
-        for thread in threads:
-            thread.join(60)
-        assert [joined(events(one.data)) for one in found] == [joined(alone)] * 3
+        assert [joined(events(one.result(60).data)) for one in found] == [joined(alone)] * 3
 
 
 def test_a_service_that_is_closed_without_its_answers():

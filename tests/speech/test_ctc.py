@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from threading import Thread
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from ..tools.paths import ENCODERS
 from ..tools.running import COMPILED
 from ..tools.sound_files import wav
 from ..tools.speech import recording
+from ..tools.threads import together
 
 NAMES = ("wav2vec2_base", "wav2vec2_large", "hubert_ctc")
 SECONDS = (0.1, 3, 31, 0.5)
@@ -71,7 +72,7 @@ def test_alone_in_company_and_with_any_threads(precision, backend, threads, soun
 
 
 def test_calls_of_threads_share_batches_and_change_nothing(transcriber, sounds):
-    expected, found = outputs(transcriber, sounds), {}
+    expected = outputs(transcriber, sounds)
     windows = [sound[: 9000 + 4000 * i] for i, sound in enumerate(sounds)]
     work, other = (transcriber.transcription.model.work(windows[start::2]) for start in (0, 1))
     job = work.job
@@ -79,13 +80,8 @@ def test_calls_of_threads_share_batches_and_change_nothing(transcriber, sounds):
     rows = job([(work, work.order), (other, other.order)], NEVER)
     alone = [job([(one, [number])], NEVER)[0] for one in (work, other) for number in one.order]
     assert [row.tolist() for row in rows] == [row.tolist() for row in alone]
-    threads = [Thread(target=lambda i=i: found.update({i: outputs(transcriber, [sounds[i]])[0]}))
-               for i in range(len(sounds))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [found[i] for i in range(len(sounds))] == expected
+    found = together([partial(outputs, transcriber, [sound]) for sound in sounds])
+    assert [one for [one] in found] == expected
 
 
 def test_load_finds_the_class(tmp_path):

@@ -70,8 +70,6 @@ EMBEDDERS = {
     "qwen3, last, unit length": Embedder("qwen3_classify", "lasttoken"),
     "gemma3_text, mean, two dense": Embedder("gemma3_pieces", "mean", ((40, "Identity"), (24, "Identity"))),
 }
-OWN_MODELS = ("bert_pieces", "gemma3_pieces")
-"""The transformers that only these folders need. Their tokens are those of the golden tokenizer of pieces."""
 
 
 def write_embedder(folder: Path, name: str) -> Path:

@@ -1,9 +1,11 @@
 """Interrupt a call as Ctrl-C does: from a timer of the system, or at a line that is chosen."""
 
 import gc
+import random
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from linecache import getline
 from typing import Any
@@ -25,6 +27,22 @@ def interruptible() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         gc.enable()
+
+
+def interrupt_often(call: Callable[[], bool], times: int, rng: random.Random, soonest: float = 1e-6) -> None:
+    """Repeat a call until so many interrupts have arrived at random moments in it; it must return True, if it does."""
+    begun, arrived = time.perf_counter(), 0
+    assert call()
+    latest = time.perf_counter() - begun
+    with interruptible():
+        while arrived < times:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(soonest, latest))
+                right = call()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert right
+            except KeyboardInterrupt:
+                arrived += 1
 
 
 @contextmanager

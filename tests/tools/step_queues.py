@@ -42,6 +42,12 @@ def submit(queue: StepQueue, request: Any, priority: int = 0, owner: str = "", d
     return queue.submit(work, priority, owner, deadline or 0.0, session=queue, pace=Pace())
 
 
+def step_often(queue: StepQueue, times: int) -> None:
+    """Step so many times."""
+    for _ in range(times):
+        queue.step()
+
+
 def finish(queue: StepQueue, most: int = 100_000) -> None:
     """Step until nothing is left to do."""
     for _ in range(most):

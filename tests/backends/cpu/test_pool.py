@@ -1,13 +1,17 @@
 """Test the thread pool as real programs use it: many Python threads, forks, long pauses."""
 
 import os
+import signal
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
+from ...tools.children import read_child
 from ...tools.plans import SMALL, WEIGHTS, make_batch, make_plan
+from ...tools.threads import begin, together
 
 
 @pytest.fixture(scope="module")
@@ -18,19 +22,12 @@ def plan():
 def test_eight_python_threads_on_one_plan(plan):
     batches = [make_batch(SMALL, [5 + 7 * i, 30, 90], seed=i) for i in range(8)]
     expected = [plan.forward(batch) for batch in batches]
-    wrong = []
 
     def call(i):
         for _ in range(20):
-            if not np.array_equal(plan.forward(batches[i]), expected[i]):
-                wrong.append(i)
+            assert np.array_equal(plan.forward(batches[i]), expected[i])
 
-    team = [threading.Thread(target=call, args=(i,)) for i in range(8)]
-    for thread in team:
-        thread.start()
-    for thread in team:
-        thread.join()
-    assert not wrong
+    together([partial(call, i) for i in range(8)])
 
 
 def test_plans_of_different_sizes_share_the_pool():
@@ -41,27 +38,15 @@ def test_plans_of_different_sizes_share_the_pool():
 
 
 def in_child(check):
-    """Return True if `check()` is true in a forked child within 20 seconds."""
-    child = os.fork()
-    if child == 0:
-        status = 2
-        try:
-            status = 0 if check() else 1
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status) == 0
-        time.sleep(0.01)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return False
+    """Return whether `check()` is true in a forked child within 20 seconds."""
+    def run(_):
+        signal.alarm(20)
+        assert check()
+
+    return read_child(run)[1] == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_fork_after_a_forward(plan):
     batch = make_batch(SMALL, [60, 60, 3])
     expected = plan.forward(batch)
@@ -70,7 +55,6 @@ def test_fork_after_a_forward(plan):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_fork_while_another_thread_is_in_a_forward(plan):
     """The child has neither that thread nor the workers, and both locks were held at the fork."""
     batch = make_batch(SMALL, [130] * 8)
@@ -81,14 +65,13 @@ def test_fork_while_another_thread_is_in_a_forward(plan):
         while not stop.is_set():
             plan.forward(batch)
 
-    busy = threading.Thread(target=keep_busy)
-    busy.start()
+    busy = begin(keep_busy)
     try:
         for _ in range(5):
             assert in_child(lambda: np.array_equal(plan.forward(batch), expected))
     finally:
         stop.set()
-        busy.join()
+        busy.result()
     assert np.array_equal(plan.forward(batch), expected)
 
 

@@ -21,6 +21,7 @@ from ...tools.encoders import engine_of
 from ...tools.interrupts import interruptible
 from ...tools.paths import ROOT
 from ...tools.plans import SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
+from ...tools.threads import begin
 from ...tools.tiny_models import random_model
 from ...tools.tiny_text import tiny_text
 
@@ -59,7 +60,7 @@ def test_an_interrupt_stops_a_pass(plan):
 
 
 def test_an_interrupt_at_any_moment_leaves_the_plan_free(plan):
-    small, done = make_batch(SMALL, [3]), []
+    small = make_batch(SMALL, [3])
     with interruptible():
         for seconds in np.random.default_rng(0).uniform(1e-6, 2e-4, 4000):
             try:
@@ -68,10 +69,7 @@ def test_an_interrupt_at_any_moment_leaves_the_plan_free(plan):
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 continue
-    thread = threading.Thread(target=lambda: done.append(plan.forward(small)), daemon=True)
-    thread.start()
-    thread.join(60)
-    assert done, "the plan waits for a call that was interrupted"
+    begin(lambda: plan.forward(small)).result(60)       # unless the plan waits for a call that was interrupted
 
 
 class Once(Stop):
@@ -203,15 +201,14 @@ def test_a_call_that_waits_for_the_threads_of_another_plan_looks():
             if second._turn.held and not over.is_set():
                 raise TimedOut
 
-    thread = threading.Thread(target=first.forward, args=(BATCH, Holding()))
-    thread.start()
+    held = begin(lambda: first.forward(BATCH, Holding()))
     assert holds.wait(60)
     try:
         with pytest.raises(TimedOut):
             second.forward(small, Soon())
     finally:
         over.set()
-        thread.join()
+        held.result()
     assert np.array_equal(second.forward(small), expected)
 
 

@@ -5,30 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .tools import ATTENDING_IN_BFLOAT16, assert_guards, guarded, load, round_up
+from .tools import ATTENDING_IN_BFLOAT16, BANDS, attend, attention_weights, fixture_of, load, round_up
 
 UNIT = 2.0**-9
 """The relative error of rounding to bfloat16."""
 
 
-@pytest.fixture(params=ATTENDING_IN_BFLOAT16)
-def kernels(request):
-    return load(request.param)
+kernels = fixture_of(ATTENDING_IN_BFLOAT16)
 
 
 def run(kernels, q, k, v, scale, **options):
-    e = round_up(v.shape[1], kernels.VL)
-    out = guarded(len(q), v.shape[1], e + 3)
-    product = kernels.product("bfloat16")
-    size = product.attention_scratch(q.shape[1], v.shape[1])
-    scratch = np.full(size + 16, np.nan, np.float32)
-    product.attention(q, k, v, out, scale, scratch, **options)
-    assert np.isnan(scratch[size:]).all()
-    assert_guards(out)
-    return np.array(out)
-
-
-FAR = 2**40
+    return attend(kernels.product("bfloat16"), q, k, v, scale, round_up(v.shape[1], kernels.VL) + 3, **options)
 
 
 def strided(x, extra):
@@ -37,23 +24,13 @@ def strided(x, extra):
     return wide[:, : x.shape[1]]
 
 
-def check(kernels, T, S, d, e, seed=0, sharpness=1.0, low=-FAR, high=FAR, softcap=0.0, bias=None, mask=None):
+def check(kernels, T, S, d, e, seed=0, sharpness=1.0, **options):
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal(shape, np.float32) for shape in ((T, d), (S, d), (S, e)))
     q *= np.float32(sharpness)
     scale = d**-0.5
-    out = run(kernels, strided(q, 5), strided(k, 3), strided(v, 2), scale, low=low, high=high, softcap=softcap,
-              bias=bias, mask=mask)
-    scores = scale * q.astype(np.float64) @ k.T.astype(np.float64)
-    if softcap:
-        scores = softcap * np.tanh(scores / softcap)
-    if bias is not None:
-        scores = scores + bias
-    t, s = np.arange(T)[:, None], np.arange(S)
-    seen = (t + low <= s) & (s < t + high) & (True if mask is None else mask != 0)
-    scores = np.where(seen, scores, -np.inf)
-    p = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), -1e30))
-    p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
+    out = run(kernels, strided(q, 5), strided(k, 3), strided(v, 2), scale, **options)
+    p = attention_weights(q, k, scale, np.float64, **options)
     # A score has the errors of two roundings per product, which p inherits; then p and v are rounded too.
     score_error = 2 * UNIT * scale * (np.abs(q).astype(np.float64) @ np.abs(k).T)
     expected, size = p @ v, p @ np.abs(v)
@@ -106,10 +83,6 @@ def test_a_query_does_not_depend_on_its_neighbours(kernels):
        name=st.sampled_from(ATTENDING_IN_BFLOAT16))
 def test_any_size(T, S, d, e, name):
     check(load(name), T, S, d, e, seed=T + S)
-
-
-BANDS = [
-    (-FAR, 1), (-3, 1), (-8, 9), (-64, 65), (0, 1), (-300, FAR), (200, 300), (-5, -2), (1, FAR), (FAR, 2 * FAR)]
 
 
 def test_band(kernels):

@@ -8,15 +8,13 @@ from hypothesis import strategies as st
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from .table import attention_call, function, ready, stride
-from .tools import ATTENDING_ROWS, assert_guards, guarded, load
+from .tools import ATTENDING_ROWS, assert_guards, attention_weights, fixture_of, guarded, load
 
 UNIT = 2.0**-8
 """The largest relative error of rounding to bfloat16."""
 
 
-@pytest.fixture(params=ATTENDING_ROWS)
-def kernels(request):
-    return load(request.param)
+kernels = fixture_of(ATTENDING_ROWS)
 
 
 def attend_rows(kernels, q, k, v, out, scale):
@@ -44,9 +42,7 @@ def check(kernels, T, S, d, e, seed=0, sharpness=1.0, scale=None):
     out = guarded(T, e)
     attend_rows(kernels, q, k, v, out, scale)
     assert_guards(out)
-    scores = scale * wide_q @ wide_k.T
-    p = np.exp(scores - scores.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    scores, p = scale * wide_q @ wide_k.T, attention_weights(wide_q, wide_k, scale, np.float64)
     # p is rounded, its 2^x is approximate, and scores are sums in float32.
     error = (UNIT + 2e-4 + 1e-5 * np.abs(scores).max()) * (p @ np.abs(wide_v))
     assert (np.abs(out - p @ wide_v) <= error + 1e-6).all()

@@ -27,8 +27,7 @@ def run(kernels, q, cache, S, e, scale, heads_first=False, **options):
         view, q = view.swapaxes(0, 1), np.ascontiguousarray(q.swapaxes(0, 1)).swapaxes(0, 1)
     scratch = guarded(1, function(kernels, "cached_attention_scratch")(d, e))
     cache.attend(kernels, q, view, S, scale, scratch[0], **options)
-    assert_guards(out)
-    assert_guards(scratch)
+    assert_guards(out, scratch)
     return np.array(view)
 
 
@@ -52,8 +51,7 @@ def row_by_row(kernels, q, cache, S, e, scale, low=-FAR, high=FAR, bias=None, **
     for row, (t, h) in zip(out, np.ndindex(T, heads), strict=True):
         cache.attend(kernels, q[t : t + 1, h : h + 1], row[None, None], S, scale, scratch[0], low=low + t,
                      high=high + t, bias=None if bias is None else bias[h : h + 1, t : t + 1], **options)
-    assert_guards(out)
-    assert_guards(scratch)
+    assert_guards(out, scratch)
     return np.array(out).reshape(T, heads, e)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from engine.backends.cpu.native.layout import ENUMS, structures
 
 from .table import function, stride, struct
-from .tools import assert_as_good, assert_guards, available, guarded, load
+from .tools import assert_as_good, assert_guards, available, guarded, guarded_copy, load
 from .vocabulary import empty_best, log_sum_exp, sort
 
 PART = ENUMS[""]["PART"]
@@ -28,8 +28,7 @@ class Lists:
 
     def choose(self, kernels, logits, first, maximum, sum):
         """Choose from logits [M,n] of tokens from `first` on; maximum, sum: columns [M] of an array."""
-        some = guarded(*logits.shape)
-        some[:] = logits
+        some = guarded_copy(logits)
         function(kernels, "choose")(self.rows, some, stride(some), self.M, int(first), logits.shape[1], maximum, sum,
                                     stride(maximum))
         assert_guards(some)
@@ -45,8 +44,7 @@ class Lists:
             order = np.argsort(-lists[0], kind="stable")[: self.k]
             for to, own in zip(found, lists, strict=True):
                 to[i, : len(order)] = own[order]
-        for array in (self.values, self.own):
-            assert_guards(array)
+        assert_guards(self.values, self.own)
         assert (self.ids[[0, -1]] == 77).all()
         return found
 
@@ -59,8 +57,7 @@ def choose(kernels, logits, k, parts):
         lists.choose(kernels, logits[:, first : first + n], first, sums[:, 2 * i :], sums[:, 2 * i + 1 :])
     maximum, sum = (np.ascontiguousarray(sums[:, part::2]) for part in (0, 1))
     function(kernels, "log_sum_exp")(maximum, sum, len(parts), M, len(parts), out)
-    for array in (sums, out):
-        assert_guards(array)
+    assert_guards(sums, out)
     values, own, ids = lists.best()
     assert np.array_equal(values, own)
     return values, ids, np.array(out[0])

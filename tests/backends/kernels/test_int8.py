@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.reference import formulas as reference
 
+from . import tools
 from .tools import assert_guards, available, convert, guarded, input_groups, load, pack, random_int8, round_up, rows_of
 
 EPS = np.finfo(np.float32).eps
@@ -33,13 +34,8 @@ def check(kernels, x, w, scale, bias, activation=None, residual=None):
     codes, ranges, stored = quantize(kernels, x)
     N = round_up(len(w), kernels.VL)
     out = guarded(len(x), N)
-    extra = None if residual is None else np.pad(residual, ((0, 0), (0, N - len(w) + 3)))[:, :N]
-    if residual is not None:    # it has the strides of the output
-        like = guarded(len(x), N)
-        like[:] = extra
-        extra = like
     packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "int8", scale)
-    kernels.product("int8").multiply(packed, stored, out, extra, ranges)
+    kernels.product("int8").multiply(packed, stored, out, tools.guarded_copy(residual, N), ranges)
     assert_guards(out)
     low, step = ranges.astype(np.float64).T[..., None]
     sums = codes.astype(np.float64) @ w.T.astype(np.float64)     # exact: below 2^53

@@ -15,7 +15,7 @@ from engine.weights.blocks import quantize_q8_0, widen_blocks
 from engine.weights.int4 import quantize_int4, widen_int4
 
 from . import tools
-from .tools import assert_guards, guarded, load, round_up
+from .tools import assert_guards, guarded, guarded_copy, load, round_up
 
 EPS = np.finfo(np.float32).eps
 LARGEST = 2047
@@ -127,12 +127,9 @@ def check(kernels, format_name, x, w, scales, bias, activation=None, residual=No
     """Compare with float64 and return the result [M,N]."""
     rows, groups, operands, ranges = convert(kernels, x, format_name)
     N, K = round_up(len(w), kernels.VL), x.shape[1]
-    out, extra = guarded(len(x), N), None
-    if residual is not None:    # it has the strides of the output
-        extra = guarded(len(x), N)
-        extra[:] = np.pad(residual, ((0, 0), (0, N - len(w))))
+    out = guarded(len(x), N)
     packed = packed_map(kernels, format_name, w, scales, K, bias, ACTIVATIONS.get(activation, 0))
-    product_of(kernels, format_name).multiply(packed, operands, out, extra, ranges)
+    product_of(kernels, format_name).multiply(packed, operands, out, guarded_copy(residual, N), ranges)
     assert_guards(out)
     offset = bias + (0 if residual is None else residual)
     exact, size = products(format_name, rows, groups, w, scales, K)
@@ -281,9 +278,7 @@ def test_tiles_give_the_bits_of_vectors(name, M):
             out, ranges = guarded(M, N), np.empty((M, 2), np.float32)
             operands = np.empty((round_up(M, product.strip), product.operands_stride(K)), np.int16)
             product.convert(x, operands, ranges)
-            extra = guarded(M, N)
-            extra[:] = residual
-            product.multiply(packed, operands, out, extra, ranges)
+            product.multiply(packed, operands, out, guarded_copy(residual), ranges)
             assert_guards(out)
             results.append(np.array(out))
         assert np.array_equal(*results), (N, K)

@@ -19,7 +19,7 @@ from .tools import (
     assert_guards,
     convert,
     guarded,
-    load,
+    guarded_copy,
     multiply_to_operands,
     operand_width,
     pack,
@@ -38,9 +38,7 @@ LEFT_OUT = {"float32": 2.0**-20, "bfloat16x3": 2.0**-14}
 ROWS = (1, 15, 16, 17, 31, 32, 33, 65)
 
 
-@pytest.fixture(params=tools.WITH_TILES)
-def kernels(request):
-    return load(request.param)
+kernels = tools.fixture_of(tools.WITH_TILES)
 
 
 @pytest.fixture(params=PRODUCTS)
@@ -88,13 +86,9 @@ def multiplied(precision, a, w, bias=0, residual=0):
 def run(kernels, precision, a, w, bias=None, activation=None, residual=None):
     """Return the product of rows that lie between rows of NaN."""
     product, N = kernels.product(precision), round_up(len(w), kernels.VL)
-    bias, out, extra = np.zeros(len(w), np.float32) if bias is None else bias, guarded(len(a), N), None
-    if residual is not None:
-        extra = guarded(len(a), N)
-        extra[:] = 0
-        extra[:, : len(w)] = residual
+    bias, out = np.zeros(len(w), np.float32) if bias is None else bias, guarded(len(a), N)
     packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), precision)
-    product.multiply(packed, convert(product, a, guard=0xFF), out, extra)
+    product.multiply(packed, convert(product, a, guard=0xFF), out, guarded_copy(residual, N))
     assert_guards(out)
     return np.array(out[:, : len(w)])
 
@@ -240,8 +234,7 @@ def test_parts_of_the_depth_change_no_bit(kernels, precision, M):
     lines = product.fresh_depth // 32
     a, w, bias, residual = make(np.random.default_rng(M), (M, 1600), (48, 1600), (48,), (M, 48))
     packed, operands = pack(kernels, w, bias, ACTIVATIONS["gelu"], precision), convert(product, a)
-    whole, out, extra = np.empty((M, 48), np.float32), guarded(M, 48), guarded(M, 48)
-    extra[:] = residual
+    whole, out, extra = np.empty((M, 48), np.float32), guarded(M, 48), guarded_copy(residual)
     product.multiply(packed, operands, whole, residual)
     strips = operands.reshape(len(operands) // 16, -1, PARTS[precision] * 16 * 64)
     for first, last in ((0, lines), (lines, 2 * lines), (2 * lines, 50)):

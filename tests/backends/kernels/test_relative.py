@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.backends.cpu.native.native import RelativeWeights
 from engine.model.positions import relative_rows
 
-from .tools import FAR, assert_as_good, assert_guards, attended, available, guarded, load, round_up
+from .tools import FAR, assert_as_good, attend, attended, available, load, round_up
 
 
 def panels(kernels, rows):
@@ -43,11 +43,7 @@ def run(kernels, q, k, v, relative, scale, low, high, first, precision="float32"
     product, e = kernels.product(precision), round_up(v.shape[1], kernels.VL)
     values = np.zeros((len(v), e), np.float32)
     values[:, : v.shape[1]] = v
-    out, scratch = guarded(len(q), e), guarded(1, product.attention_scratch(q.shape[1], e, relative.columns))
-    product.attention(q, k, values, out, scale, scratch[0], low=low, high=high, relative=relative, query=first)
-    assert_guards(out)
-    assert_guards(scratch)
-    return np.array(out[:, : v.shape[1]])
+    return attend(product, q, k, values, scale, relative=relative, low=low, high=high, query=first)[:, : v.shape[1]]
 
 
 def make(seed, T, S, d, limit, buckets, terms="both"):

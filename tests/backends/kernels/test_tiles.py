@@ -13,15 +13,13 @@ from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from . import tools
 from .table import function, stride
-from .tools import assert_guards, convert, guarded, load, pack, round_up, rows_of, without_denormals
+from .tools import assert_guards, convert, guarded, guarded_copy, load, pack, round_up, rows_of, without_denormals
 
 ROWS = (1, 15, 16, 17, 31, 32, 33, 65)
 COLUMNS = (16, 48, 64, 80)
 DEPTHS = (1, 2, 30, 32, 34, 63, 64, 65, 96)
 
-@pytest.fixture(params=tools.WITH_TILES)
-def kernels(request):
-    return load(request.param)
+kernels = tools.fixture_of(tools.WITH_TILES)
 
 
 def added_in_tiles(a, w):
@@ -53,12 +51,9 @@ def rounded(rng, *shape):
 def multiply_bfloat16(kernels, x, w, bias, activation=None, residual=None):
     """Return the product of rows that lie between rows of NaN."""
     product = kernels.product("bfloat16")
-    out, extra = guarded(len(x), len(w)), None
-    if residual is not None:
-        extra = guarded(len(x), len(w))
-        extra[:] = residual
+    out = guarded(len(x), len(w))
     packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "bfloat16")
-    product.multiply(packed, convert(product, x, guard=0xFF), out, extra)
+    product.multiply(packed, convert(product, x, guard=0xFF), out, guarded_copy(residual))
     assert_guards(out)
     return np.array(out)
 
@@ -233,8 +228,7 @@ def test_parts_of_the_depth_change_no_bit(name, M):
         packed = pack(kernels, w, bias, 0, "bfloat16")
         operands, whole, out = convert(product, x), np.empty((M, N), np.float32), guarded(M, N)
         product.multiply(packed, operands, whole, residual)
-        extra = guarded(M, N)
-        extra[:] = residual
+        extra = guarded_copy(residual)
         lines = -(-K // 32)
         sums = np.full(round_up(M, 32) * round_up(N, 32), np.nan, np.float32)
         for first, last in ((0, 1), (1, lines - 1), (lines - 1, lines)):

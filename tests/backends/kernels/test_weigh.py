@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from engine.backends.reference.formulas import entropy
 
-from .table import FAR, attention_call, function, stride
-from .tools import assert_as_good, assert_guards, attention_weights, available, guarded, load
+from .table import attention_call, function, stride
+from .tools import BANDS, assert_as_good, assert_guards, attention_weights, available, guarded, load
 
 
 def run(kernels, q, k, scale, weights=True, entropies=True, **options):
@@ -55,10 +55,6 @@ def test_around_every_block_of_queries(kernels):
 def test_around_every_block_of_keys(kernels):
     for S in [1, 2, 5, 8, 15, 16, 17, 255, 256, 257, 513]:
         check(kernels, *make(S, 9, S, 16))
-
-
-BANDS = [
-    (-FAR, 1), (-3, 1), (-8, 9), (-64, 65), (0, 1), (-300, FAR), (200, 300), (-5, -2), (FAR, 2 * FAR)]
 
 
 def test_band(kernels):

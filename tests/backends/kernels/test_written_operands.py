@@ -9,12 +9,9 @@ import pytest
 from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
-from .tools import WRITING_OPERANDS, convert, load, multiply_to_operands, pack, round_up, rows_of
+from .tools import WRITING_OPERANDS, convert, fixture_of, multiply_to_operands, pack, round_up, rows_of
 
-
-@pytest.fixture(params=WRITING_OPERANDS)
-def kernels(request):
-    return load(request.param)
+kernels = fixture_of(WRITING_OPERANDS)
 
 
 @pytest.fixture

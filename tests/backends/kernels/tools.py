@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 from engine.backends import numba_cpu
 from engine.backends.cpu.native.layout import CELL
@@ -74,6 +75,11 @@ WRITING_OPERANDS = _compiled(lambda product: product.operands_depth)
 ATTENDING_ROWS = _compiled(lambda product: product.attends_rows)
 
 
+def fixture_of(names: list[str]) -> Any:
+    """Return a fixture that gives each of these kernel tables."""
+    return pytest.fixture(params=names)(lambda request: load(request.param))
+
+
 WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 44, 64, 100, 768)
 """Row lengths around the length of every vector."""
 
@@ -89,15 +95,25 @@ def guarded(rows: int, columns: int, stride: int | None = None) -> np.ndarray:
     return view
 
 
-def assert_guards(view: np.ndarray) -> None:
-    """Assert that nothing was written to the buffer around the view."""
-    buffer = view
-    while buffer.base is not None:
-        buffer = buffer.base
-    around = buffer.copy()
-    first = (view.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]) // 4
-    np.lib.stride_tricks.as_strided(around[first:], view.shape, view.strides)[...] = GUARD
-    assert (around == GUARD).all(), "wrote outside its output"
+def guarded_copy(x: np.ndarray | None, columns: int | None = None) -> np.ndarray | None:
+    """Return rows x with zeros up to so many columns, with the strides of such an array of `guarded`; None of None."""
+    if x is None:
+        return None
+    view = guarded(len(x), columns or x.shape[1])
+    view[:] = np.pad(x, ((0, 0), (0, view.shape[1] - x.shape[1])))
+    return view
+
+
+def assert_guards(*views: np.ndarray) -> None:
+    """Assert that nothing was written to the buffers around the views."""
+    for view in views:
+        buffer = view
+        while buffer.base is not None:
+            buffer = buffer.base
+        around = buffer.copy()
+        first = (view.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]) // 4
+        np.lib.stride_tricks.as_strided(around[first:], view.shape, view.strides)[...] = GUARD
+        assert (around == GUARD).all(), "wrote outside its output"
 
 
 def assert_as_good(out: np.ndarray, exact: np.ndarray, naive: np.ndarray, factor: float = 3.0,
@@ -219,6 +235,21 @@ def linear_in_order(a, w, bias):
     for k in range(a.shape[1]):
         y += a[:, k, None] * w[:, k]
     return y + bias
+
+
+BANDS = [(-FAR, 1), (-3, 1), (-8, 9), (-64, 65), (0, 1), (-300, FAR), (200, 300), (-5, -2), (1, FAR), (FAR, 2 * FAR)]
+"""Bands of attention, low and high: causal and not, narrow and wide, and outside of all keys of some queries."""
+
+
+def attend(product: Product, q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, stride: int | None = None,
+           relative: Any = None, **options: Any) -> np.ndarray:
+    """Return a product's attention of one head, [T,e]; nothing may be written beside it. stride: of the output."""
+    columns = () if relative is None else (relative.columns,)
+    out = guarded(len(q), v.shape[1], stride)
+    scratch = guarded(1, product.attention_scratch(q.shape[1], v.shape[1], *columns))
+    product.attention(q, k, v, out, scale, scratch[0], relative=relative, **options)
+    assert_guards(out, scratch)
+    return np.array(out)
 
 
 def attention_weights(q: np.ndarray, k: np.ndarray, scale: float, dtype: Any, low: int = -FAR, high: int = FAR,

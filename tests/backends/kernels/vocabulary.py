@@ -97,8 +97,7 @@ class Vocabulary:
                  zip(ids, counts, floats[::2], floats[1::2], strict=True)]
         self.run([out] if written else [], wanted=wanted if len(wants) else None,
                  chosen=(totals[0], *lists[0], *lists[1], given[0], *lists[2]), **options)
-        for array in (out, totals, given, *floats):
-            assert_guards(array)
+        assert_guards(out, totals, given, *floats)
         for own in ids:
             assert (own[:16] == 77).all()
             assert (own[-16:] == 77).all()

@@ -22,6 +22,9 @@ from engine.backends.score_functions import LARGEST_CONSTANT
 from engine.base.errors import BackendUnavailable, InputError, UnsupportedError
 from engine.ops import attention
 
+from ...tools.children import read_child
+from ...tools.threads import begin, together
+
 numba = pytest.importorskip("numba", reason="score_mod is compiled by Numba")
 
 SCORE_MOD = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_ssize_t] * 7, ctypes.c_void_p)
@@ -238,20 +241,15 @@ def test_threads_compile_once_and_agree(compilations):
 
     scores = RNG.standard_normal((64, 16)).astype(np.float32)
     wanted = expected(make(0.25), scores, 16)
-    start, results = threading.Barrier(6), []
+    start = threading.Barrier(6)
 
     def work():
         start.wait()
-        results.extend(call(make(0.25), scores, 16) for _ in range(20))
+        return [call(make(0.25), scores, 16) for _ in range(20)]
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 120
-    for result in results:
-        np.testing.assert_allclose(result, wanted, rtol=3e-7, atol=2e-6)
+    for results in together([work] * 6):
+        for result in results:
+            np.testing.assert_allclose(result, wanted, rtol=3e-7, atol=2e-6)
     assert compilations() == 1
 
 
@@ -475,24 +473,17 @@ def test_importing_it_does_not_import_numba():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_while_another_thread_compiles():
     """The child can compile too: a fork waits for the compilation of the other thread."""
     def make(slope):
         return lambda score, b, h, q, kv: score - slope * q
 
-    compile_score_mod(make(1.0))
-    thread = threading.Thread(target=compile_score_mod, args=(make(2.0),))
-    thread.start()
-    time.sleep(0.02)
-    child = os.fork()
-    if child == 0:
+    def in_child(_):
         signal.alarm(60)
-        status = 1
-        try:
-            compile_score_mod(make(3.0))
-            status = 0
-        finally:
-            os._exit(status)
-    thread.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        compile_score_mod(make(3.0))
+
+    compile_score_mod(make(1.0))
+    other = begin(lambda: compile_score_mod(make(2.0)))
+    time.sleep(0.02)
+    assert read_child(in_child)[1] == 0
+    other.result()
