@@ -75,7 +75,7 @@ class CudaOps:
         with self._call(call.q) as at:
             # Heads of width 0 have no numbers.
             numbers = [at.dummy if x is None or not x.size else at.view(x) for x in (call.q, call.k, call.v, call.bias)]
-            mask = at.dummy_mask if call.mask is None else at.view(call.mask)
+            mask = self.device.allocate((1,), np.uint8) if call.mask is None else at.view(call.mask)
             strides = [step for x in strided for step in ([0] * 4 if x is None else _strides(x))]
             layout = at.upload(np.array([H, call.k.shape[1], T, d, e, call.bias is not None, call.mask is not None,
                                          call.softcap != 0, *strides], np.int64))
@@ -116,7 +116,7 @@ class CudaOps:
             # A map without inputs is one with an input of 0.
             operands = [at.matrix(a) if K else at.zeros((len(a), 1)) for a in (x, weight)]
             out = at.allocate(M * N).reshape(M, N)
-            addend = at.dummy_rows if residual is None else at.matrix(residual)
+            addend = at.dummy.reshape(1, 1) if residual is None else at.matrix(residual)
             self._launch(_linear(activation, residual is not None), float32.linear_grid(M, N), *operands,
                          at.zeros((N,)) if bias is None else at.view(bias), addend, out)
             return at.result(out, (M, N))
@@ -241,16 +241,6 @@ class _Call:
     def dummy(self) -> Any:
         """An argument of float32 that a kernel does not use."""
         return self._device.allocate((1,), np.float32)
-
-    @property
-    def dummy_rows(self) -> Any:
-        """The same with two axes."""
-        return self._device.allocate((1, 1), np.float32)
-
-    @property
-    def dummy_mask(self) -> Any:
-        """The same of uint8."""
-        return self._device.allocate((1,), np.uint8)
 
     def allocate(self, count: int) -> Any:
         """Return a new float32 array [count]."""
