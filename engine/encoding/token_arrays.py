@@ -62,7 +62,9 @@ def _read(name: str, value: Any, width: int | None = None, check: Check | None =
         rows = _array(name, value, rank=2, width=width)
         B, T = rows.shape[:2]
         form = InputShape(np.arange(B + 1, dtype=np.int64) * T, (B, T))
-    _refuse_many(name, form)
+    if form.starts[-1] > _MOST_TOKENS:
+        raise InputError(f"{name} must have at most {_MOST_TOKENS:,} tokens in one call, padding included, not "
+                         f"{form.starts[-1]:,}; split the batch")
     if check:
         check(form, rows)
     empty = np.zeros(0, np.int64) if width is None else np.zeros((0, width), np.float32)
@@ -70,13 +72,6 @@ def _read(name: str, value: Any, width: int | None = None, check: Check | None =
         if form.shape is None:
             return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), form
         return rows.reshape(form.starts[-1], *rows.shape[2:]).astype(empty.dtype, copy=False), form
-
-
-def _refuse_many(name: str, form: InputShape) -> None:
-    """Raise `InputError` for more tokens in a call than `_MOST_TOKENS`."""
-    if form.starts[-1] > _MOST_TOKENS:
-        raise InputError(f"{name} must have at most {_MOST_TOKENS:,} tokens in one call, padding included, not "
-                         f"{form.starts[-1]:,}; split the batch")
 
 
 @contextmanager
