@@ -39,8 +39,8 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
 
 
 # Each function reduces n sequences of one length. tokens, x: their token vectors, float32 [n, T, D]; skip: how many
-# tokens at the start of each are those of a prompt. It returns one vector for each sequence, float32 [n, D]; but for `_cls`,
-# they are zeros if no token follows the prompt.
+# tokens at the start of each are those of a prompt. It returns one vector for each sequence, float32 [n, D]; but for
+# `_cls`, they are zeros if no token follows the prompt.
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:
