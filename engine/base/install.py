@@ -42,23 +42,23 @@ def explain_missing_kernels(error: ImportError) -> str:
     return f"the compiled modules cannot be imported ({error}); {install_command()}"
 
 
-def _imported(module: str, what: str, extra: str, needs: str = "needs", package: str = "") -> ModuleType:
+def _imported(module: str, what: str, advice: str, needs: str = "needs", package: str = "") -> ModuleType:
     try:
         return import_module(module)
     except (ImportError, OSError) as error:  # OSError: soundfile without its library of C
         package = package or module.partition(".")[0]
-        raise UnsupportedError(f"{what} {needs} the package {package}; {install_command(extra)}") from error
+        raise UnsupportedError(f"{what} {needs} the package {package}; {advice}") from error
 
 
-require = partial(_imported, what="encode", extra="text")
+require = partial(_imported, what="encode", advice=install_command("text"))
 """Import a module of the [text] extra, or raise an `UnsupportedError` that says how to install it."""
-require_speech = partial(_imported, extra="speech")
+require_speech = partial(_imported, advice=install_command("speech"))
 """Import a module of the [speech] extra, or raise `UnsupportedError`; what: what needs it, for the message."""
-require_images = partial(_imported, what="reading an image", extra="images", package="Pillow")
+require_images = partial(_imported, what="reading an image", advice=install_command("images"), package="Pillow")
 """Import a module of the [images] extra, or raise an `UnsupportedError` that says how to install it."""
-require_server = partial(_imported, what="serve", extra="server")
+require_server = partial(_imported, what="serve", advice=install_command("server"))
 """Import a module of the [server] extra, or raise `UnsupportedError`."""
-require_files = partial(_imported, what="Parquet, and places such as s3://bucket,", extra="files", needs="need")
+require_files = partial(_imported, what="Parquet, and places such as s3://bucket,", advice=install_command("files"), needs="need")
 """Import a module of the [files] extra, or raise `UnsupportedError`."""
 
 
