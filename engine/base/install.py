@@ -58,7 +58,8 @@ require_images = partial(_imported, what="reading an image", advice=install_comm
 """Import a module of the [images] extra, or raise an `UnsupportedError` that says how to install it."""
 require_server = partial(_imported, what="serve", advice=install_command("server"))
 """Import a module of the [server] extra, or raise `UnsupportedError`."""
-require_files = partial(_imported, what="Parquet, and places such as s3://bucket,", advice=install_command("files"), needs="need")
+require_files = partial(_imported, what="Parquet, and places such as s3://bucket,", advice=install_command("files"),
+                        needs="need")
 """Import a module of the [files] extra, or raise `UnsupportedError`."""
 
 
