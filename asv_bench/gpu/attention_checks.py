@@ -12,7 +12,7 @@ import numpy as np
 from engine import ops
 from engine.backends.batch import Batch
 from engine.backends.numba_cuda.bucket import groups, largest_shape, stage
-from engine.backends.numba_cuda.device import Device, upload
+from engine.backends.numba_cuda.device import Device
 from engine.backends.numba_cuda.kernels import attention, attention_hopper
 from engine.backends.numba_cuda.ops import CudaOps
 from engine.backends.numba_cuda.products import Float32Products, HopperProducts, Products, ScoreRule
@@ -133,7 +133,7 @@ def attend(products: Products, qkv: np.ndarray, lengths: list[int], change: "Cha
     out = device.allocate((shape.tokens, H * d), products.dtype)
     if rule.relative is not None:
         rule = replace(rule, terms=device.allocate((shape.tokens, 2 * H * ROWS), products.dtype))
-    products.attention(upload(device, padded), out, H, rule, cu_seqlens, tiles, shape.tile_rows)
+    products.attention(device.upload(padded), out, H, rule, cu_seqlens, tiles, shape.tile_rows)
     return download(device, out)[: batch.tokens]
 
 
@@ -142,7 +142,7 @@ def staged(batch: Batch, rows: int, device: Device) -> tuple[Any, Any, Any]:
     group, = groups(batch, batch.tokens)
     staging = np.zeros(largest_shape(batch.tokens).size, np.int32)
     shape = stage(batch, group, rows, staging)
-    *_, cu_seqlens, tiles = shape.views(upload(device, staging))
+    *_, cu_seqlens, tiles = shape.views(device.upload(staging))
     return shape, cu_seqlens, tiles
 
 
@@ -156,9 +156,9 @@ class Change:
         table = to_bfloat16(table) if products.dtype == np.uint16 else table
         numbers = np.random.default_rng(33).integers(0, ROWS, 2 * RADIUS + 1, np.int32)
         self._line, self._slopes, self._table, self._numbers = line, slopes, widened(table), numbers
-        over = [upload(device, (x / self.scale).astype(np.float32)) for x in (line, slopes)]
-        relative = DeviceRelative(upload(device, table), upload(device, np.zeros(len(table), np.float32)),
-                                  upload(device, numbers))
+        over = [device.upload((x / self.scale).astype(np.float32)) for x in (line, slopes)]
+        relative = DeviceRelative(device.upload(table), device.upload(np.zeros(len(table), np.float32)),
+                                  device.upload(numbers))
         self.rule = ScoreRule(self.scale, kind.window, kind.cap, DeviceBias(*over) if kind.biased else None,
                               relative if kind.relative else None)
 
@@ -195,7 +195,7 @@ def run_call(dtype: str, T: int, S: int, d: int, options: dict[str, Any],
     B, H, G = 2, 4, 2
     arrays = [normal(40 + i, B, heads, rows, d) for i, (heads, rows) in enumerate(((H, T), (G, S), (G, S)))]
     stored = [to_bfloat16(array) if dtype == "bfloat16" else array for array in arrays]
-    shared = [SharedArray(device, upload(device, x.reshape(-1)), x.shape, dtype) for x in stored]
+    shared = [SharedArray(device, device.upload(x.reshape(-1)), x.shape, dtype) for x in stored]
     out = CudaOps(device).attention(call_of(*shared, **options))
     exact = ops.attention(*map(widened, stored), backend="reference", **options)
     return out.numpy().reshape(-1, d), exact.reshape(-1, d)

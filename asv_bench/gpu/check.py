@@ -37,9 +37,7 @@ class Check:
 
 def download(device: Device, array: Any) -> np.ndarray:
     """Copy an array to the host, and convert bfloat16 to float32."""
-    host = np.empty(array.shape, array.dtype)
-    device.copy(host, array)
-    device.mark()()
+    host = device.download(array)
     return from_bfloat16(host) if host.dtype == np.uint16 else host
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.numba_cuda.device import Device, upload
+from engine.backends.numba_cuda.device import Device
 from engine.backends.numba_cuda.kernels import embedding, heads, linear, linear_few, linear_hopper, norm, pooling
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import (
@@ -135,9 +135,9 @@ def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: De
         up = normal(19, M, K) / np.float32(K**0.5)
         up = from_bfloat16(to_bfloat16(up)) if half else up
         pair, zeros = interleave(from_bfloat16(weight) if half else weight, up), np.zeros(M, np.float32)
-        weights = DeviceAffine(upload(device, products.convert(pair)), upload(device, interleave(bias, zeros)))
+        weights = DeviceAffine(device.upload(products.convert(pair)), device.upload(interleave(bias, zeros)))
         out = device.allocate((N, M), products.dtype)
-        products.linear(upload(device, x), weights, out, activation="silu", gate=True)
+        products.linear(device.upload(x), weights, out, activation="silu", gate=True)
         return download(device, out), ops.ACTIVATIONS["silu"](exact) * (widened(x) @ up.T.astype(np.float64))
     out = linear_out(products, x, weight, bias, residual, epilogue, device)
     if epilogue == "residual":
@@ -154,12 +154,12 @@ def linear_out(products: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarra
                device: Device) -> np.ndarray:
     """Return what the device computes for operands of its products."""
     plain = from_bfloat16(weight) if weight.dtype == np.uint16 else weight
-    weights = DeviceAffine(upload(device, products.convert(plain)), upload(device, bias))
+    weights = DeviceAffine(device.upload(products.convert(plain)), device.upload(bias))
     out = device.allocate(residual.shape, np.float32 if epilogue == "residual" else products.dtype)
     if epilogue == "residual":
-        products.linear(upload(device, x), weights, out, residual=upload(device, residual))
+        products.linear(device.upload(x), weights, out, residual=device.upload(residual))
     else:
-        products.linear(upload(device, x), weights, out, activation=None if epilogue == "bias" else epilogue)
+        products.linear(device.upload(x), weights, out, activation=None if epilogue == "bias" else epilogue)
     return download(device, out)
 
 
@@ -192,8 +192,8 @@ def run_norm(kind: str, N: int, D: int, device: Device) -> tuple[np.ndarray, np.
     out, half = device.allocate((N, D), np.float32), device.allocate((N, D), np.uint16)
     threads = norm.row_threads(D)
     device.launch(norm.norm_kernel(kind, threads), norm.row_grid(N, threads),
-                  *(upload(device, a) for a in (x, weight, bias)), np.float32(1e-12), np.int32(D),
-                  upload(device, residual), np.int32(1), np.int32(norm.TO_FLOAT32 + norm.TO_BFLOAT16), out, half)
+                  *(device.upload(a) for a in (x, weight, bias)), np.float32(1e-12), np.int32(D),
+                  device.upload(residual), np.int32(1), np.int32(norm.TO_FLOAT32 + norm.TO_BFLOAT16), out, half)
     result = download(device, out)
     if not np.array_equal(download(device, half), from_bfloat16(to_bfloat16(result))):
         result[:] = np.nan
@@ -212,8 +212,8 @@ def run_embedding(N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarra
     threads = norm.row_threads(D)
     parts = embedding.WORDS + embedding.POSITIONS + embedding.TOKEN_TYPES
     device.launch(embedding.embedding_kernel("layer", threads), norm.row_grid(N, threads),
-                  *(upload(device, a) for a in (*ids, *tables)), np.float32(3), np.int32(parts),
-                  upload(device, weight), upload(device, bias), np.float32(1e-12), np.int32(D),
+                  *(device.upload(a) for a in (*ids, *tables)), np.float32(3), np.int32(parts),
+                  device.upload(weight), device.upload(bias), np.float32(1e-12), np.int32(D),
                   np.int32(norm.TO_FLOAT32 + norm.TO_BFLOAT16), out, half)
     rows = sum(factor * table[i].astype(np.float64) for factor, table, i in zip((3, 1, 1), tables, ids, strict=True))
     return download(device, out), ops.layer_norm(rows, weight, bias, 1e-12)
@@ -226,11 +226,11 @@ def run_heads(norm_kind: str | None, N: int, device: Device) -> tuple[np.ndarray
     rng = np.random.default_rng(21)
     angles, positions = rng.standard_normal((50, half)), rng.integers(0, 50, N, np.int32)
     weights = normal(22, 2, H * d if norm_kind == "joint" else d)
-    array = upload(device, to_bfloat16(x))
+    array = device.upload(to_bfloat16(x))
     device.launch(heads.heads_kernel(norm_kind, True), (N, 2), array, np.int32(H), np.int32(G), np.int32(d),
-                  upload(device, weights), np.float32(1e-5), upload(device, np.cos(angles).astype(np.float32)),
-                  upload(device, np.sin(angles).astype(np.float32)), np.int32(half), np.int32(0),
-                  upload(device, positions))
+                  device.upload(weights), np.float32(1e-5), device.upload(np.cos(angles).astype(np.float32)),
+                  device.upload(np.sin(angles).astype(np.float32)), np.int32(half), np.int32(0),
+                  device.upload(positions))
     exact = from_bfloat16(to_bfloat16(x)).astype(np.float64).reshape(N, -1, d)
     cos, sin = np.cos(angles)[positions][None], np.sin(angles)[positions][None]
     for i, part in enumerate((slice(0, H), slice(H, H + G))):
@@ -248,8 +248,8 @@ def run_pooling(mode: str, lengths: list[int], D: int, device: Device) -> tuple[
     skips = np.arange(batch.sequences, dtype=np.int32) % 3
     x = normal(16, batch.tokens, D)
     out = device.allocate((batch.sequences, D), np.float32)
-    device.launch(pooling.pooling_kernel(mode), pooling.pooling_grid(batch.sequences, D), upload(device, x),
-                  upload(device, batch.cu_seqlens), upload(device, skips), out)
+    device.launch(pooling.pooling_kernel(mode), pooling.pooling_grid(batch.sequences, D), device.upload(x),
+                  device.upload(batch.cu_seqlens), device.upload(skips), out)
     return download(device, out), pool(x.astype(np.float64), batch.cu_seqlens, [mode], skips)
 
 

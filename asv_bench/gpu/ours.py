@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.numba_cuda import stored
-from engine.backends.numba_cuda.device import Device, upload
+from engine.backends.numba_cuda.device import Device
 from engine.backends.numba_cuda.kernels import attention_hopper, embedding, heads, linear, linear_hopper, norm
 from engine.backends.numba_cuda.ops import CudaOps
 from engine.backends.numba_cuda.plan import CudaPlan
@@ -66,7 +66,7 @@ def attention(device: Device, wgmma: bool, case: Attention) -> Contenders:
 
 def _attention(device: Device, case: Attention, products: Products, rule: ScoreRule) -> Callable[[int], float]:
     shape, cu_seqlens, tiles = staged(packed([case.T] * case.B), products.tile_rows(case.T, case.d), device)
-    qkv = upload(device, to_bfloat16(normal(0, shape.tokens, 3 * case.width)))
+    qkv = device.upload(to_bfloat16(normal(0, shape.tokens, 3 * case.width)))
     out = device.allocate((shape.tokens, case.width), np.uint16)
     return _recorded(device, partial(products.attention, qkv, out, case.H, rule, cu_seqlens, tiles, shape.tile_rows))
 
@@ -83,9 +83,9 @@ def call(device: Device, case: Call) -> Contenders:
     """Return what `engine.ops.attention` runs for arrays on the GPU, a launch at a time as its callers do."""
     operations, stored = CudaOps(device), to_bfloat16(normal(0, case.tokens * case.width))
     shape = case.B, case.H, case.T, case.d
-    arrays: list[Any] = [SharedArray(device, upload(device, stored), shape, "bfloat16") for _ in range(3)]
+    arrays: list[Any] = [SharedArray(device, device.upload(stored), shape, "bfloat16") for _ in range(3)]
     made = call_of(*arrays, causal=case.causal)
-    return {"engine": timed(lambda: operations.attention(made), lambda: device.mark()())}
+    return {"engine": timed(lambda: operations.attention(made), device.wait)}
 
 
 def rows(device: Device, case: Rows) -> Contenders:
@@ -106,7 +106,7 @@ def _norm(device: Device, case: Rows) -> Callable[[], None]:
 def _embedding(device: Device, case: Rows) -> Callable[[], None]:
     table, affine, dummy, outs = _row_arrays(device, case)
     threads = norm.row_threads(case.D)
-    ids = upload(device, np.random.default_rng(1).permutation(case.N).astype(np.int32))
+    ids = device.upload(np.random.default_rng(1).permutation(case.N).astype(np.int32))
     return partial(device.launch, embedding.embedding_kernel("layer", threads), norm.row_grid(case.N, threads), ids,
                    ids, ids, table, dummy, dummy, np.float32(1), np.int32(embedding.WORDS), *affine, np.float32(1e-12),
                    np.int32(case.D), *outs)
@@ -114,9 +114,9 @@ def _embedding(device: Device, case: Rows) -> Callable[[], None]:
 
 def _heads(device: Device, case: Rows) -> Callable[[], None]:
     d, H = 64, case.D // 64
-    array = upload(device, to_bfloat16(normal(1, case.N, 3 * case.D)))
-    tables = [upload(device, normal(2 + i, 512, d // 2)) for i in range(2)]
-    positions = upload(device, np.arange(case.N, dtype=np.int32) % 512)
+    array = device.upload(to_bfloat16(normal(1, case.N, 3 * case.D)))
+    tables = [device.upload(normal(2 + i, 512, d // 2)) for i in range(2)]
+    positions = device.upload(np.arange(case.N, dtype=np.int32) % 512)
     return partial(device.launch, heads.heads_kernel(None, True), (case.N, 2), array, np.int32(H), np.int32(H),
                    np.int32(d), device.allocate((1, 1), np.float32), np.float32(0), *tables, np.int32(d // 2),
                    np.int32(0), positions)
@@ -125,7 +125,7 @@ def _heads(device: Device, case: Rows) -> Callable[[], None]:
 def _row_arrays(device: Device, case: Rows) -> tuple[Any, list[Any], Any, list[Any]]:
     """Return rows, a weight and a bias, a dummy, and the arguments of a kernel from `outputs` on."""
     outs = [device.allocate((case.N, case.D), dtype) for dtype in (np.float32, np.uint16)]
-    return (upload(device, normal(1, case.N, case.D)), [upload(device, normal(2 + i, case.D)) for i in range(2)],
+    return (device.upload(normal(1, case.N, case.D)), [device.upload(normal(2 + i, case.D)) for i in range(2)],
             device.allocate((1, case.D), np.float32), [np.int32(norm.TO_FLOAT32 + norm.TO_BFLOAT16), *outs])
 
 
@@ -136,14 +136,14 @@ def linear_maps(device: Device, wgmma: bool, case: Linear) -> Contenders:
     if wgmma:
         ways |= {f"wgmma {tile.rows}x{tile.columns}": HopperProducts(device, tile)
                  for tile in (linear_hopper.LARGE, linear_hopper.ALTERNATE, linear_hopper.SMALL)}
-    x = upload(device, to_bfloat16(normal(1, case.N, case.K)))
-    w, bias = normal(2, case.M, case.K), upload(device, normal(3, case.M))
+    x = device.upload(to_bfloat16(normal(1, case.N, case.K)))
+    w, bias = normal(2, case.M, case.K), device.upload(normal(3, case.M))
     residual = device.allocate((case.N, case.M), np.float32) if case.epilogue == "residual" else None
     out = device.allocate((case.N, case.M), np.uint16 if residual is None else np.float32)
     activation = "gelu" if case.epilogue == "gelu" else None
     found = {}
     for name, products in ways.items():
-        weights = DeviceAffine(upload(device, products.convert(w)), bias)
+        weights = DeviceAffine(device.upload(products.convert(w)), bias)
         found[f"engine {name}"] = _recorded(device, partial(products.linear, x, weights, out, activation, residual))
     return found
 
@@ -152,7 +152,7 @@ def encoder(device: Device, wgmma: bool, case: Encoder) -> Contenders:
     """Return the forward pass from token ids on the host to complete token vectors on the device."""
     plan = make_plan(device, wgmma, case.model)
     batch = packed(case.lengths, MODELS[case.model])
-    return {"engine": timed(lambda: plan.forward_on_device(batch), lambda: device.mark()())}
+    return {"engine": timed(lambda: plan.forward_on_device(batch), device.wait)}
 
 
 @cache
@@ -180,7 +180,7 @@ def _recorded(device: Device, work: Callable[[], None]) -> Callable[[int], float
             work()
 
     replay = device.record(several)
-    run = timed(replay, lambda: device.mark()())
+    run = timed(replay, device.wait)
 
     def contender(calls: int, held: Callable[[], None] = work) -> float:
         recordings = -(-calls // REPEATS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.numba_cuda.device import Device, upload
+from engine.backends.numba_cuda.device import Device
 from engine.weights.bfloat16 import to_bfloat16
 
 from . import cublaslt
@@ -56,8 +56,8 @@ def linear_maps(case: Linear) -> Contenders:
 def cublaslt_maps(device: Device, case: Linear) -> Contenders:
     """Return cuBLASLt with the same epilogue, but with the tanh form of GELU."""
     library, residual = cublaslt.load(), case.epilogue == "residual"
-    x, w = (upload(device, to_bfloat16(a)) for a in (normal(1, case.N, case.K), normal(2, case.M, case.K)))
-    bias = upload(device, normal(3, case.M) if residual else to_bfloat16(normal(3, case.M)))
+    x, w = (device.upload(to_bfloat16(a)) for a in (normal(1, case.N, case.K), normal(2, case.M, case.K)))
+    bias = device.upload(normal(3, case.M) if residual else to_bfloat16(normal(3, case.M)))
     out = device.allocate((case.N, case.M), np.float32 if residual else np.uint16)
     workspace = device.allocate((cublaslt.WORKSPACE,), np.uint8)
     product = cublaslt.Linear(library, case.N, case.M, case.K, _address(bias), gelu=case.epilogue == "gelu",
@@ -67,7 +67,7 @@ def cublaslt_maps(device: Device, case: Linear) -> Contenders:
     def work() -> None:
         product(*(_address(array) for array in arrays), 0)
 
-    return {"cuBLASLt": timed(work, lambda: device.mark()())}
+    return {"cuBLASLt": timed(work, device.wait)}
 
 
 def _address(array: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -41,24 +42,25 @@ def explain_missing_kernels(error: ImportError) -> str:
     return f"the compiled modules cannot be imported ({error}); {install_command()}"
 
 
-def require(module: str) -> ModuleType:
-    """Import a module of the [text] extra, or raise an `UnsupportedError` that says how to install it."""
-    return _imported(module, "encode", install_command("text"))
+def _imported(module: str, what: str, advice: str, needs: str = "needs", package: str = "") -> ModuleType:
+    try:
+        return import_module(module)
+    except (ImportError, OSError) as error:  # OSError: soundfile without its library of C
+        package = package or module.partition(".")[0]
+        raise UnsupportedError(f"{what} {needs} the package {package}; {advice}") from error
 
 
-def require_speech(module: str, what: str) -> ModuleType:
-    """Import a module of the [speech] extra, or raise `UnsupportedError`; what: what needs it, for the message."""
-    return _imported(module, what, install_command("speech"))
-
-
-def require_images(module: str) -> ModuleType:
-    """Import a module of the [images] extra, or raise an `UnsupportedError` that says how to install it."""
-    return _imported(module, "reading an image", install_command("images"), package="Pillow")
-
-
-def require_server(module: str) -> ModuleType:
-    """Import a module of the [server] extra, or raise `UnsupportedError`."""
-    return _imported(module, "serve", install_command("server"))
+require = partial(_imported, what="encode", advice=install_command("text"))
+"""Import a module of the [text] extra, or raise an `UnsupportedError` that says how to install it."""
+require_speech = partial(_imported, advice=install_command("speech"))
+"""Import a module of the [speech] extra, or raise `UnsupportedError`; what: what needs it, for the message."""
+require_images = partial(_imported, what="reading an image", advice=install_command("images"), package="Pillow")
+"""Import a module of the [images] extra, or raise an `UnsupportedError` that says how to install it."""
+require_server = partial(_imported, what="serve", advice=install_command("server"))
+"""Import a module of the [server] extra, or raise `UnsupportedError`."""
+require_files = partial(_imported, what="Parquet, and places such as s3://bucket,", advice=install_command("files"),
+                        needs="need")
+"""Import a module of the [files] extra, or raise `UnsupportedError`."""
 
 
 @contextmanager
@@ -71,16 +73,3 @@ def needs_package(name: str, what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise PackageMissing(f"{what} needs the package {name}; run pip install {name} ({error})") from error
-
-
-def require_files(module: str) -> ModuleType:
-    """Import a module of the [files] extra, or raise `UnsupportedError`."""
-    return _imported(module, "Parquet, and places such as s3://bucket,", install_command("files"), "need")
-
-
-def _imported(module: str, what: str, advice: str, needs: str = "needs", package: str = "") -> ModuleType:
-    try:
-        return import_module(module)
-    except (ImportError, OSError) as error:  # OSError: soundfile without its library of C
-        package = package or module.partition(".")[0]
-        raise UnsupportedError(f"{what} {needs} the package {package}; {advice}") from error

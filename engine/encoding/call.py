@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..base.arguments import flag, positive_int_or_none
 from ..base.progress import is_shown, progress
 from ..base.stop import NEVER, Stop
-
-_Result = TypeVar("_Result")
 
 
 class Call(NamedTuple):
@@ -21,12 +19,6 @@ class Call(NamedTuple):
     stop: Stop = NEVER
     advance: Callable[[int], object] = lambda count: None
     """Gets the number of texts that have just been completed."""
-
-    def counted(self, results: Iterable[_Result]) -> Iterator[_Result]:
-        """Yield results, each of which is that of one text, and count them."""
-        for result in results:
-            yield result
-            self.advance(1)
 
     @classmethod
     def of(cls, batch_size: Any = None, timeout: Any = None) -> Call:

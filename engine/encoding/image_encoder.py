@@ -40,7 +40,7 @@ class ImageEncoder(VectorEncoder):
         becomes pixels; None if the files of the model do not say it. head: gives the vector of an image; None for the
         class token."""
         super().__init__(*args, pooling=POOLING, **options)
-        self._stem, self._images, self._threads, self._head = stem, images, threads, head
+        self._stem, self.settings, self._threads, self._head = stem, images, threads, head
         if head is not None:
             self._pooling_plan = None       # it would pool by `POOLING`, in place of the head
 
@@ -51,19 +51,15 @@ class ImageEncoder(VectorEncoder):
         assert self._ops is not None
         return self._head(vectors, cu_seqlens.tolist(), self._ops)
 
-    @property
-    def settings(self) -> ImageConfig | None:
-        """How an image becomes pixels; None if the files of the model do not say it."""
-        return self._images
-
     def tokens(self, images: Images, stop: Stop = NEVER) -> Tokens:
         """Return the inputs of the first layer for images, as `Tokens.embeds`: the first of three steps of
         `Engine.encode`. All are made at once, so that the caller bounds the memory, by `Images.parts`.
         """
-        if self._images is None:
+        if self.settings is None:
             raise UnsupportedError(NO_SETTINGS)
         assert self._ops is not None
-        embeds = self._stem.embed(self._cuts(images, images.pixels(self._images, self._threads, stop), stop), self._ops)
+        pixels = images.pixels(self.settings, self._threads, stop)
+        embeds = self._stem.embed(self._cuts(images, pixels, stop), self._ops)
         ids = [np.zeros(len(vectors), np.int32) for vectors in embeds]
         note_tokens(map(len, ids))
         return Tokens(ids, ids, embeds=embeds)

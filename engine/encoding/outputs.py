@@ -78,7 +78,7 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
         hidden_states = [hidden_states]
     layers = [_read_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
               for entry in _read_entries("output_hidden_states", hidden_states, list(range(L + 1)))]
-    return WantedOutputs({layer: _from_zero(layer, L + 1) for layer in layers},
+    return WantedOutputs({layer: layer % (L + 1) for layer in layers},      # -1 % n is n - 1, the last one
                  weights=read_attention_heads("output_attentions", attentions, L, H),
                  entropy=read_attention_heads("output_entropies", entropies, L, H), depth=L)
 
@@ -96,7 +96,7 @@ def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[Attentio
         if len(pair) != 2:
             raise InputError(f"{name} must be True or {expected}, such as [(0, 0)]; {shown(entry)} is no pair")
         given = _read_number(pair[0], L, name, expected), _read_number(pair[1], H, name, expected)
-        heads[given] = _from_zero(given[0], L), _from_zero(given[1], H)
+        heads[given] = given[0] % L, given[1] % H       # numbers below 0 count from the end
     return heads
 
 
@@ -120,8 +120,3 @@ def _read_number(value: Any, count: int, name: str, expected: str) -> int:
     if number is None or not -count <= number < count:
         raise InputError(f"{name} must be True or {expected} (or negative, from the end); got {shown(value)}")
     return number
-
-
-def _from_zero(number: int, count: int) -> int:
-    """Return a number from -count to count - 1, as the caller gives it, counted from 0."""
-    return number + count if number < 0 else number

@@ -38,30 +38,14 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
     return out.reshape(len(out), len(modes) * width)
 
 
-# Each function reduces n sequences of one length. tokens: their token vectors, float32 [n, T, D]; skip: how many tokens
-# at the start of each are those of a prompt. It returns one vector for each sequence, float32 [n, D]; but for `_cls`,
-# they are zeros if no token follows the prompt.
+# Each function reduces n sequences of one length. tokens, x: their token vectors, float32 [n, T, D]; skip: how many
+# tokens at the start of each are those of a prompt. It returns one vector for each sequence, float32 [n, D]; but for
+# `_cls`, they are zeros if no token follows the prompt.
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:
     """Return the first token after the prompt, or the first token when nothing follows the prompt."""
     return tokens[:, skip if skip < tokens.shape[1] else 0]
-
-
-def _last_token(tokens: np.ndarray, skip: int) -> np.ndarray:
-    return tokens[:, -1] if skip < tokens.shape[1] else np.zeros_like(tokens[:, 0])
-
-
-def _max(tokens: np.ndarray, skip: int) -> np.ndarray:
-    return tokens[:, skip:].max(axis=1) if skip < tokens.shape[1] else np.zeros_like(tokens[:, 0])
-
-
-def _mean(tokens: np.ndarray, skip: int) -> np.ndarray:
-    return tokens[:, skip:].sum(axis=1) / max(1, tokens.shape[1] - skip)
-
-
-def _mean_sqrt_len(tokens: np.ndarray, skip: int) -> np.ndarray:
-    return tokens[:, skip:].sum(axis=1) / math.sqrt(max(1, tokens.shape[1] - skip))
 
 
 def _weighted_mean(tokens: np.ndarray, skip: int) -> np.ndarray:
@@ -73,9 +57,9 @@ def _weighted_mean(tokens: np.ndarray, skip: int) -> np.ndarray:
 
 _POOL: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "cls": _cls,
-    "mean": _mean,
-    "max": _max,
-    "lasttoken": _last_token,
-    "mean_sqrt_len_tokens": _mean_sqrt_len,
+    "mean": lambda x, skip: x[:, skip:].sum(axis=1) / max(1, x.shape[1] - skip),
+    "max": lambda x, skip: x[:, skip:].max(axis=1) if skip < x.shape[1] else np.zeros_like(x[:, 0]),
+    "lasttoken": lambda x, skip: x[:, -1] if skip < x.shape[1] else np.zeros_like(x[:, 0]),
+    "mean_sqrt_len_tokens": lambda x, skip: x[:, skip:].sum(axis=1) / math.sqrt(max(1, x.shape[1] - skip)),
     "weightedmean": _weighted_mean,
 }

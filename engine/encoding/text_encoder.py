@@ -43,13 +43,8 @@ class TextEncoder(VectorEncoder):
         super().__init__(config, plan, max_tokens, pooling=text.pooling, normalize=text.normalize,
                          truncate_dim=text.truncate_dim, modules=modules, token_modules=token_modules, ops=ops,
                          queue=queue)
-        self._text, self._threads = text, threads
+        self.text, self._threads = text, threads
         self._tokenizers: dict[int | None, Tokenizer] = {}
-
-    @property
-    def text(self) -> TextConfig:
-        """How the model reads texts."""
-        return self._text
 
     @property
     def vocab_size(self) -> int:
@@ -62,7 +57,7 @@ class TextEncoder(VectorEncoder):
         All are tokenized at once, so that the caller bounds the memory, by `Workload.parts`.
         """
         read = self.tokenizer(add_prompt(prompt, texts)[:], stop)
-        if not prompt or self._text.include_prompt:
+        if not prompt or self.text.include_prompt:
             return read
         return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
@@ -75,7 +70,7 @@ class TextEncoder(VectorEncoder):
         if not self._fits_any_text or not may_wait(self.tokenizer, texts):
             return self.tokens(texts, prompt, stop)
         skips = None
-        if prompt and not self._text.include_prompt:
+        if prompt and not self.text.include_prompt:
             skips = [self.tokenizer.prompt_length(prompt)] * len(texts)
         return UnreadText(self.tokenizer, add_prompt(prompt, texts)[0], skips)
 
@@ -122,23 +117,23 @@ class TextEncoder(VectorEncoder):
     @property
     def uses_token_types(self) -> bool:
         """Whether the model reads the text of a pair that each token belongs to."""
-        return self._config.token_types > 1 and self._text.feeds_token_types
+        return self._config.token_types > 1 and self.text.feeds_token_types
 
     @lazy
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer, which is made at the first use: calls with token ids need nothing but NumPy."""
-        return Tokenizer(self._text, self._config.longest_sequence, self._threads)
+        return Tokenizer(self.text, self._config.longest_sequence, self._threads)
 
     @lazy
     def _whole_tokenizer(self) -> Tokenizer:
         """The model's tokenizer without any limit on the length of texts."""
-        return Tokenizer(replace(self._text, max_seq_length=None, max_characters=None), max_tokens=None,
+        return Tokenizer(replace(self.text, max_seq_length=None, max_characters=None), max_tokens=None,
                          threads=self._threads)
 
     @property
     def limit(self) -> int | None:
         """The most tokens of a text by the model's text settings; None for no limit."""
-        return self._text.max_seq_length
+        return self.text.max_seq_length
 
     def tokenizer_of(self, limit: int | None) -> Tokenizer:
         """Return the tokenizer that truncates texts to `limit` tokens, and to the longest sequence of the model.
@@ -148,7 +143,7 @@ class TextEncoder(VectorEncoder):
         if limit == self.limit:
             return self.tokenizer
         if limit not in self._tokenizers:
-            self._tokenizers[limit] = Tokenizer(replace(self._text, max_seq_length=limit),
+            self._tokenizers[limit] = Tokenizer(replace(self.text, max_seq_length=limit),
                                                 self._config.longest_sequence, self._threads)
         return self._tokenizers[limit]
 

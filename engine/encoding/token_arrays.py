@@ -27,7 +27,6 @@ Check: TypeAlias = Callable[[InputShape, Any], None]
 anything is copied."""
 _MOST_TOKENS = 2**31 - 1
 """Limit on the tokens of a call: `Batch.cu_seqlens` counts them in int32."""
-_NO_IDS = np.zeros(0, np.int64)
 _SLAB = 2**16
 """How many tokens are looked at together before their number is known to be allowed."""
 
@@ -57,33 +56,22 @@ def _read(name: str, value: Any, width: int | None = None, check: Check | None =
     to have 2^40 tokens.
     """
     if isinstance(value, (list, tuple)):
-        rows = [_array(f"{name}[{b}]", row, rank=1, width=width) for b, row in enumerate(value)]
+        rows: Any = [_array(f"{name}[{b}]", row, rank=1, width=width) for b, row in enumerate(value)]
         form = InputShape(np.array([0, *accumulate(map(len, rows))], np.int64), shape=None)
-        _refuse_many(name, form)
-        if check:
-            check(form, rows)
-        if width is None:
-            return np.concatenate([_NO_IDS, *rows], dtype=np.int64, casting="unsafe"), form
-        with _refusing_overflow(name):
-            return np.concatenate([np.zeros((0, width), np.float32), *rows], dtype=np.float32, casting="unsafe"), form
-    array = _array(name, value, rank=2, width=width)
-    B, T = array.shape[:2]
-    form = InputShape(np.arange(B + 1, dtype=np.int64) * T, (B, T))
-    _refuse_many(name, form)
-    if check:
-        check(form, array)
-    flat = array.reshape(B * T, *array.shape[2:])
-    if width is None:
-        return flat.astype(np.int64, copy=False), form
-    with _refusing_overflow(name):
-        return flat.astype(np.float32, copy=False), form
-
-
-def _refuse_many(name: str, form: InputShape) -> None:
-    """Raise `InputError` for more tokens in a call than `_MOST_TOKENS`."""
+    else:
+        rows = _array(name, value, rank=2, width=width)
+        B, T = rows.shape[:2]
+        form = InputShape(np.arange(B + 1, dtype=np.int64) * T, (B, T))
     if form.starts[-1] > _MOST_TOKENS:
         raise InputError(f"{name} must have at most {_MOST_TOKENS:,} tokens in one call, padding included, not "
                          f"{form.starts[-1]:,}; split the batch")
+    if check:
+        check(form, rows)
+    empty = np.zeros(0, np.int64) if width is None else np.zeros((0, width), np.float32)
+    with _refusing_overflow(name):
+        if form.shape is None:
+            return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), form
+        return rows.reshape(form.starts[-1], *rows.shape[2:]).astype(empty.dtype, copy=False), form
 
 
 @contextmanager

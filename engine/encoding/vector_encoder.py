@@ -166,5 +166,4 @@ class VectorEncoder(ABC):
 
     def _token_vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
         """Return the vectors that pooling reads: those of the plan after the modules of tokens, [N, D']."""
-        stop.check()
-        return run_modules(self._token_modules, self._plan.forward(batch, stop), TOKENS, self._ops)
+        return run_modules(self._token_modules, self.vectors(batch, stop), TOKENS, self._ops)

@@ -42,14 +42,18 @@ def is_pair(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
-def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, apply_softmax: bool = False
-                ) -> np.ndarray:
-    """Return the scores of pairs: float32 [n], or [n, labels] of a model with several labels.
+def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, as_logits: bool = False,
+                apply_softmax: bool = False) -> np.ndarray:
+    """Return the scores of pairs, or as_logits their logits: float32 [n], or [n, labels]: the last step of `predict`.
+
+    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`.
 
     function: the name of a function, or an object whose class has the name of one of torch.nn; None for the model's.
     apply_softmax: whether scores of several labels become probabilities afterwards. The scores of a calibrated model
     are calibrated probabilities unless a function is given: those of one label, and of several with apply_softmax.
     """
+    if as_logits:
+        return logits[:, 0] if logits.shape[1] == 1 else logits
     if function is None and runner.calibration is not None and (logits.shape[1] == 1 or apply_softmax):
         calibrated = runner.probabilities(logits).astype(np.float32)
         return calibrated[:, 1] if logits.shape[1] == 1 else calibrated
@@ -59,18 +63,6 @@ def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *,
     if logits.shape[1] == 1:
         return scores[:, 0]
     return FUNCTIONS["softmax"](scores) if apply_softmax else scores
-
-
-def scores_of(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, as_logits: bool = False,
-              apply_softmax: bool = False) -> np.ndarray:
-    """Return the scores of pairs, or as_logits their logits: float32 [n], or [n, labels]: the last step of `predict`.
-
-    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. function: the name of a function, or an object of
-    torch.nn; None for the model's. apply_softmax: whether scores of several labels become probabilities.
-    """
-    if as_logits:
-        return logits[:, 0] if logits.shape[1] == 1 else logits
-    return pair_scores(runner, logits, function, apply_softmax=apply_softmax)
 
 
 def count_near_best(logits: np.ndarray, limit: np.float32) -> int:

@@ -169,16 +169,15 @@ def _compute_sparse(runner: HeadRunner, packed: Packed, stop: Stop) -> list[Nonz
     return [_nonzeros(row, config.sparse_pooling, config.sparse_activation) for row in pooled]
 
 
-def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros], most: int | None) -> SparseVectors:
+def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros]) -> SparseVectors:
     """Return the words and the numbers of texts as one object, the last of three steps of `encode_sparse`.
 
-    most: how many of the largest numbers of a text are kept; None for all. A text without tokens has the row `NOTHING`.
+    rows: of `largest`; a text without tokens has the row `NOTHING`.
     """
-    kept = [largest(*row, most) for row in rows]
-    sizes = np.array([len(indices) for indices, _ in kept], np.int64)
+    sizes = np.array([len(indices) for indices, _ in rows], np.int64)
     # NOTHING gives the type of the arrays where there are no rows.
-    indices = np.concatenate([NOTHING[0], *(indices for indices, _ in kept)])
-    values = np.concatenate([NOTHING[1], *(values for _, values in kept)])
+    indices = np.concatenate([NOTHING[0], *(indices for indices, _ in rows)])
+    values = np.concatenate([NOTHING[1], *(values for _, values in rows)])
     starts = np.append(np.int64(0), np.cumsum(sizes))
     return SparseVectors(indices, values, starts, (len(rows), runner.config.outputs), runner.encoder.tokenizer.token)
 

@@ -14,7 +14,7 @@ from ..base.arguments import positive_int, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, nearest, shown
 from ..base.lazy import lazy
 from ..model.bits import FASTEST
-from ..model.run_config import RunConfig, RunOptions
+from ..model.run_config import RunOptions
 from ..model.text_config import TextConfig
 from ..weights.packed import PACKED_PREFIX
 from .engine_base import ImageSide
@@ -23,7 +23,6 @@ from .similarity_methods import SimilarityMethods
 from .vector_methods import VectorMethods
 
 if TYPE_CHECKING:
-    from ..backends.interfaces import Backend, Plan
     from ..weights.model import Model, Transformer
 
 
@@ -74,7 +73,10 @@ class Engine(VectorMethods, SimilarityMethods):
         if model.decoder is not None:
             start = model.generation.decoder_start_token_id
             assert start is not None
-            self._reading = _reading_plan(self._plan, chosen, model.decoder, options.config(self.precision), start)
+            assert isinstance(chosen, DecodingBackend)      # `choose_backend` looked
+            decoder = chosen.prepare_decoder(model.decoder.config, model.decoder.weights,
+                                             options.config(self.precision))
+            self._reading = ReadingPlan(self._plan, decoder, start, self.max_batch_tokens)
             self._configs = [self.config, model.decoder.config]
         self._routes = {task: next(engine for encoder, engine in held if encoder is part)
                         for task, part in model.routes.items()}
@@ -218,12 +220,6 @@ class Engine(VectorMethods, SimilarityMethods):
         or of the first where there is none: `routes[task]` has those of another.
         """
         return dict(self._routes)
-
-
-def _reading_plan(plan: Plan, backend: Backend, decoder: Transformer, run: RunConfig, start: int) -> ReadingPlan:
-    """Return the plan of the vectors that heads read; plan: of the encoder. start: the first token of the decoder."""
-    assert isinstance(backend, DecodingBackend)     # `choose_backend` looked
-    return ReadingPlan(plan, backend.prepare_decoder(decoder.config, decoder.weights, run), start, run.max_tokens)
 
 
 _LIMIT = "limited_to"

@@ -62,7 +62,7 @@ class SimilarityMethods(EngineBase):
     @property
     def _width(self) -> int:
         """The dimensions of a vector of `encode`; of a model that encodes no text, those of a token's vector."""
-        return self.config.hidden_size if self.text is None else self._encoder.width
+        return self.config.hidden_size if self.text is None else self.text_encoder.width
 
     def _sparse_similarity(self, a: Any, b: Any) -> str | None:
         """Return how the sparse vectors a and b are compared; None if both are other vectors. Raises `InputError`."""

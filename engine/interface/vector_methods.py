@@ -107,14 +107,14 @@ class VectorMethods(HeadMethods):
         """
         stop = Stop.after(timeout)
         with truncating():
-            tokens = self._encoder.tokenizer(check_sentences([text]), stop)
-        names = [self._encoder.tokenizer.decode([int(i)], skip_special_tokens=False) for i in tokens.input_ids[0]]
+            tokens = self.text_encoder.tokenizer(check_sentences([text]), stop)
+        names = [self.text_encoder.tokenizer.decode([int(i)], skip_special_tokens=False) for i in tokens.input_ids[0]]
         if not names:
             raise InputError(f"the text {shown(text)} has no tokens to look at")
         if not self.config.num_layers:
             raise UnsupportedError("a static model has no layers, and so no attention to look at")
         batch, form = pack(self.config, [tokens.input_ids[0]], token_type_ids=[tokens.token_type_ids[0]]
-                           if self._encoder.uses_token_types else None)
+                           if self.text_encoder.uses_token_types else None)
         asked = read_asked(self.config, hidden_states=None, attentions=True, entropies=True)
         assert asked is not None
         output = asked.output(form, self._observe(batch, asked, stop))
@@ -230,4 +230,4 @@ class VectorMethods(HeadMethods):
         inputs, _ = read_sentences(sentences)
         whole = truncation is not None and not flag("truncation", truncation)       # False: cut nothing
         with truncating(True if whole else truncation):
-            return self._encoder.tokenize(inputs, whole=whole)
+            return self.text_encoder.tokenize(inputs, whole=whole)

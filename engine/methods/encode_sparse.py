@@ -56,7 +56,7 @@ class _SparseVectors(Workload):
 
     def result(self) -> SparseVectors:
         """Return the rows of all texts as one object."""
-        return sparse_vectors(self._runner, self.results, most=None)
+        return sparse_vectors(self._runner, self.results)
 
 
 def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeSparseOptions) -> Workload:

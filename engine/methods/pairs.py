@@ -13,7 +13,7 @@ from ..base.errors import InputError, shown
 from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..heads.coverage import limit_of_rank, ranks_of
-from ..heads.pairs import check_pair, check_pairs, check_query, check_ranks, is_pair, scores_of
+from ..heads.pairs import check_pair, check_pairs, check_query, check_ranks, is_pair, pair_scores
 from ..heads.runner import HeadRunner
 from ..text.cuts import Cuts, reporting
 from ..text.excerpts import START_CHARACTERS
@@ -55,7 +55,7 @@ def _prepare_scores(model: EncodingModel, pairs: Sequence[tuple[str, str]], opti
     """Return the work for the scores of pairs, with the prompt in front of each first text."""
     runner = model.runner_of("classify")
     prompt = choose_prompt(runner.encoder.text, options.prompt, options.prompt_name)
-    return pair_logits(runner, add_prompt(prompt, pairs), lambda logits: scores_of(
+    return pair_logits(runner, add_prompt(prompt, pairs), lambda logits: pair_scores(
         runner, logits, options.activation_fn, as_logits=options.logits, apply_softmax=options.apply_softmax))
 
 

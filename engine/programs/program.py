@@ -57,7 +57,7 @@ class Program:
         """Return every parameter by its name, in the order of use. A table that a Linear also reads is a table."""
         parameters: dict[str, Parameter] = {}
         for operation, shapes in self.steps():
-            for name, parameter in _parameters(operation, shapes):
+            for name, parameter in parameters_read(operation, shapes):
                 if parameters.setdefault(name, parameter) not in (parameter, replace(parameter, kind="table")):
                     raise ValueError(f"{name} is used as {parameters[name]} and as {parameter}")
         return parameters
@@ -134,7 +134,7 @@ def _check_keys(operation: Attend, require: Callable[[bool, str], None]) -> None
         require(not operation.softcap, "a cap of scores leaves out relative positions")
 
 
-def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:
+def parameters_read(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:
     """Yield the name of each parameter that an operation reads, and its shape and kind."""
     match operation:
         case Embed():

@@ -217,7 +217,7 @@ def test_templates_travel_with_the_model(tmp_path, generator):
 def test_close_ends_the_renderer():
     own = Generator(model(), threads=1)
     own.apply_chat_template(ASKED)
-    process_id = own._prompts.renderer.process_id
+    process_id = own.chat_prompts.renderer.process_id
     own.close()
     assert not os.path.exists(f"/proc/{process_id}")
     with pytest.raises(engine.EngineError, match="this Generator is closed"):

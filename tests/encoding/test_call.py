@@ -8,14 +8,6 @@ from engine.base.errors import InputError
 from engine.encoding.call import Call
 
 
-def test_results_are_counted_one_by_one():
-    done = []
-    call = Call(advance=done.append)
-    results = call.counted("abc")
-    assert (next(results), done) == ("a", [])
-    assert (list(results), done) == (["b", "c"], [1, 1, 1])
-
-
 def test_what_a_user_gives_becomes_the_call():
     call = Call.of(3, 60)
     assert (call.batch_size, call.stop.deadline > 0) == (3, True)

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.numba_cuda.device import Device
 from engine.backends.numba_cuda.kernel import Kernel
 
 from .cuda_emulator import EmulationError, launch
 from .hopper_emulator import tensor_map
 
 
-class EmulatedDevice:
-    """A `device.Device` whose arrays are NumPy's, initialised with NaN or 0xFF; it does all work at once."""
+class EmulatedDevice(Device):
+    """A device whose arrays are NumPy's, initialised with NaN or 0xFF; it does all work at once."""
 
     multiprocessors = 1
     number = 0

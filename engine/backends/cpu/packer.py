@@ -88,16 +88,11 @@ class Packer:
         """
         self._product, self._finer = product, finer
         self._weights = weights
-        self._longest = longest
+        self.longest = longest
         self._angles: dict[Rotary, Angles] = {}
         self._biases: dict[DistanceBias, np.ndarray] = {}
         self._made: dict[Hashable, Any] = {}
         self._reserved = 0      # bytes of tables of positions
-
-    @property
-    def longest(self) -> int:
-        """Return the tokens of the longest sequence."""
-        return self._longest
 
     def release(self) -> None:
         """Release the unpacked weights; afterwards the packer returns only the arrays that it has made before."""
@@ -125,11 +120,8 @@ class Packer:
 
     def norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
         """Return the weight, the bias and the epsilon of a norm; without a bias it is zeros."""
-        return self._cached((weight, bias, eps, width), lambda: self._norm(weight, bias, eps, width))
-
-    def _norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
-        shift = np.zeros(width, np.float32) if bias is None else self._weights[bias]
-        return NormWeights(self._weights[weight], shift, eps)
+        return self._cached((weight, bias, eps, width), lambda: NormWeights(
+            self._weights[weight], np.zeros(width, np.float32) if bias is None else self._weights[bias], eps))
 
     def table(self, table: Table | None, factor: float = 1.0) -> TableWeights | None:
         """Return a table of the embeddings as it is stored, without a copy; a float16 table is widened.
@@ -180,12 +172,12 @@ class Packer:
         Raises `InputError` if the biases of the model would need more memory than `MOST_BIAS_BYTES`.
         """
         if bias not in self._biases:
-            size = 4 * heads * (2 * self._longest - 1) * (len(self._biases) + 1)    # with all biases so far
+            size = 4 * heads * (2 * self.longest - 1) * (len(self._biases) + 1)    # with all biases so far
             if size > MOST_BIAS_BYTES:
                 raise InputError(f"the biases of attention would take more than {MOST_BIAS_BYTES:,} bytes for sequences"
-                                 f" of {self._longest:,} tokens; load the model with a smaller max_batch_tokens")
+                                 f" of {self.longest:,} tokens; load the model with a smaller max_batch_tokens")
             table = None if bias.table is None else self._weights[bias.table.name]
-            line = distance_bias(self._longest, heads, table, bias.max_distance, bias.one_sided)
+            line = distance_bias(self.longest, heads, table, bias.max_distance, bias.one_sided)
             self._biases[bias] = np.ascontiguousarray(line, np.float32)
         return self._biases[bias]
 

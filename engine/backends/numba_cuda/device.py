@@ -57,6 +57,26 @@ class Device(Protocol):
     def mark(self) -> Callable[[], None]:
         """Return a function that waits until all work that is queued now is done."""
 
+    def wait(self) -> None:
+        """Wait until all work that is queued now is done."""
+        wait_for_work = self.mark()
+        wait_for_work()
+
+    def upload(self, array: np.ndarray) -> Any:
+        """Return a copy of an array on the device."""
+        array = np.ascontiguousarray(array)
+        copy = self.allocate(array.shape, array.dtype)
+        self.copy(copy, array)
+        self.wait()
+        return copy
+
+    def download(self, array: Any) -> np.ndarray:
+        """Return a copy of an array in the memory of the host, when all work that is queued now is done."""
+        copy = np.empty(array.shape, array.dtype)
+        self.copy(copy, array)
+        self.wait()
+        return copy
+
     def tensor_map(self, matrix: Any, box_rows: int) -> Any:
         """Return a new tensor map, with which Hopper's TMA copies boxes [box_rows, 64] of a bfloat16 matrix.
 
@@ -81,22 +101,12 @@ class Device(Protocol):
         """Wait until all work on a stream of another library is done, or on all streams for None."""
 
 
-def upload(device: Device, array: np.ndarray) -> Any:
-    """Return a copy of an array on the device."""
-    array = np.ascontiguousarray(array)
-    copy = device.allocate(array.shape, array.dtype)
-    device.copy(copy, array)
-    wait_for_copy = device.mark()
-    wait_for_copy()
-    return copy
-
-
 def recent_integers(device: Device, most: int) -> Callable[..., Any]:
     """Return a function of integers that gives them as an int32 array on the device, and keeps the latest arrays."""
-    return lru_cache(most)(lambda *integers: upload(device, np.array(integers, np.int32)))
+    return lru_cache(most)(lambda *integers: device.upload(np.array(integers, np.int32)))
 
 
-class Gpu:
+class Gpu(Device):
     """The CUDA device that is current when this is created. `Device` explains its methods and attributes."""
 
     def __init__(self) -> None:
@@ -142,8 +152,7 @@ class Gpu:
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         work()  # computes the results of this call; also, compiling and loading kernels cannot be recorded
-        wait = self.mark()
-        wait()
+        self.wait()
         builder = self._stream.create_graph_builder().begin_building()
         try:
             work()
@@ -159,7 +168,7 @@ class Gpu:
         from .tensor_map import encode
 
         rows, columns = matrix.shape
-        return upload(self, encode(matrix.pointer, rows, columns, box_rows))
+        return self.upload(encode(matrix.pointer, rows, columns, box_rows))
 
     def pointer(self, array: memory.DeviceArray) -> int:
         return array.pointer

@@ -43,8 +43,8 @@ class Tensor(ctypes.Structure):
         return name if self.lanes == 1 else f"{name} x {self.lanes}"
 
 
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_CAPSULE_DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+"""The type of a deleter of a tensor, and of a destructor of a capsule."""
 _NAME, _USED = b"dltensor", b"used_dltensor"
 
 
@@ -54,7 +54,7 @@ def _python(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
 
 _pointer = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 _rename = _python("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
-_new = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _CAPSULE_DESTRUCTOR)
+_new = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _DESTRUCTOR)
 _is_valid = _python("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
 _pointer_of_dying = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
 
@@ -67,7 +67,7 @@ class Imported:
         self.tensor = Tensor.from_address(_pointer(capsule, _NAME))
         _rename(capsule, _USED)
         self._address = ctypes.addressof(self.tensor)
-        self._release = _DELETER(self.tensor.deleter) if self.tensor.deleter else None
+        self._release = _DESTRUCTOR(self.tensor.deleter) if self.tensor.deleter else None
 
     def __del__(self) -> None:
         if release := getattr(self, "_release", None):
@@ -93,12 +93,12 @@ def write(pointer: int, device: tuple[int, int], dtype: str, shape: Sequence[int
     return _new(address, _NAME, _drop_capsule)
 
 
-@_DELETER
+@_DESTRUCTOR
 def _delete(address: int, exported: dict[int, tuple[Any, ...]] = _exported) -> None:
     exported.pop(address, None)
 
 
-@_CAPSULE_DESTRUCTOR
+@_DESTRUCTOR
 def _drop_capsule(capsule: int) -> None:
     """Free a tensor whose capsule no one has read: its name is then still the first one."""
     if _is_valid(capsule, _NAME):

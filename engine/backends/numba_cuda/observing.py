@@ -14,9 +14,7 @@ import numpy as np
 from ...base.stop import Stop
 from ...programs.observe import attention_offsets
 from ...programs.operations import Attend, Store
-from ...programs.program import Program
 from ...weights.bfloat16 import from_bfloat16
-from ...weights.quantize import widen
 from ..batch import Batch
 from ..execute import Execution
 from ..reference.attention import attention_weights
@@ -28,26 +26,12 @@ from .support import FLOAT32, OPERAND, Layout
 from .workspace import WorkspaceRows
 
 
-def observed_weights(program: Program, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the float32 weights that scores of attention read: tables and maps of positions."""
-    names = set[str]()
-    for operation in program.operations:
-        if isinstance(operation, Attend):
-            if operation.bias is not None and operation.bias.table is not None:
-                names.add(operation.bias.table.name)
-            if (relative := operation.relative) is not None:
-                names.add(relative.table.name)
-                for affine in filter(None, (relative.key, relative.query, relative.norm)):
-                    names |= {affine.weight, *([affine.bias] if affine.bias else [])}
-    return {name: widen(weights, name, program.parameters[name]) for name in names}
-
-
 class Observation:
     """The observed arrays of one batch. A plan calls it in the course of its passes, for one group at a time."""
 
     def __init__(self, device: Device, layouts: Mapping[str, Layout], weights: Mapping[str, np.ndarray],
                  batch: Batch, arrays: Sequence[np.ndarray], stop: Stop):
-        """arrays: those of `Observed.arrays`; array 0 of the program is not among them. weights: `observed_weights`."""
+        """arrays: those of `Observed.arrays`; array 0 of the program is not among them. weights: `score_weights`."""
         self._device, self._layouts, self._weights = device, layouts, weights
         self._batch, self._arrays, self._stop = batch, arrays, stop
         self._offsets = attention_offsets(batch.cu_seqlens).tolist()
@@ -93,8 +77,5 @@ class Observation:
     def _host(self, array: Any) -> np.ndarray:
         """Return the rows of the group's tokens as float32 on the host, when all launches before are done."""
         assert self.group is not None
-        rows = np.empty((self.group.count, array.shape[1]), array.dtype)
-        self._device.copy(rows, array[: self.group.count])
-        wait = self._device.mark()
-        wait()
+        rows = self._device.download(array[: self.group.count])
         return from_bfloat16(rows) if rows.dtype == np.uint16 else rows

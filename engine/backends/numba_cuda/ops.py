@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...base.errors import UnsupportedError
 from ...weights.bfloat16 import from_bfloat16
 from ..ops_interface import AttentionCall
-from .device import Device, recent_integers, upload
+from .device import Device, recent_integers
 from .kernels import attention, float32, linear, operations
 from .kernels.strided_attention import per_lane, strided_attention_kernel
 from .products import RECENT, BFloat16Products, HopperProducts, ScoreRule
@@ -39,13 +39,6 @@ MOST_TENSOR_ROWS = 65_535 * linear.LARGE.rows
 """The most rows of a linear map on tensor cores: those of the second axis of a grid."""
 LARGEST_GRID = 2**31 - 1
 """Blocks of a grid along its first axis."""
-
-
-class DeviceColumns(NamedTuple):
-    """A linear map on the device for `CudaOps.column_maxima`."""
-
-    weight: Any
-    bias: Any
 
 
 class CudaOps:
@@ -82,7 +75,7 @@ class CudaOps:
         with self._call(call.q) as at:
             # Heads of width 0 have no numbers.
             numbers = [at.dummy if x is None or not x.size else at.view(x) for x in (call.q, call.k, call.v, call.bias)]
-            mask = at.dummy_mask if call.mask is None else at.view(call.mask)
+            mask = self.device.allocate((1,), np.uint8) if call.mask is None else at.view(call.mask)
             strides = [step for x in strided for step in ([0] * 4 if x is None else _strides(x))]
             layout = at.upload(np.array([H, call.k.shape[1], T, d, e, call.bias is not None, call.mask is not None,
                                          call.softcap != 0, *strides], np.int64))
@@ -123,7 +116,7 @@ class CudaOps:
             # A map without inputs is one with an input of 0.
             operands = [at.matrix(a) if K else at.zeros((len(a), 1)) for a in (x, weight)]
             out = at.allocate(M * N).reshape(M, N)
-            addend = at.dummy_rows if residual is None else at.matrix(residual)
+            addend = at.dummy.reshape(1, 1) if residual is None else at.matrix(residual)
             self._launch(_linear(activation, residual is not None), float32.linear_grid(M, N), *operands,
                          at.zeros((N,)) if bias is None else at.view(bias), addend, out)
             return at.result(out, (M, N))
@@ -143,13 +136,13 @@ class CudaOps:
                 self._launch(_sum(), operations.number_grid(M * N), sums, at.operand(residual, N).reshape(M * N), out)
             return at.rounded(out, (M, N))
 
-    def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> DeviceColumns:
+    def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> DeviceAffine:
         """Return a map on the device, in the form that `column_maxima` reads."""
         with self._call(weight) as at:
-            return DeviceColumns(at.matrix(weight) if weight.size else at.zeros((len(weight), max(1, weight.shape[1]))),
-                           at.zeros((max(1, len(weight)),)) if bias is None else at.view(bias))
+            return DeviceAffine(at.matrix(weight) if weight.size else at.zeros((len(weight), max(1, weight.shape[1]))),
+                                at.zeros((max(1, len(weight)),)) if bias is None else at.view(bias))
 
-    def column_maxima(self, parts: Sequence[np.ndarray], columns: DeviceColumns) -> np.ndarray:
+    def column_maxima(self, parts: Sequence[np.ndarray], columns: DeviceAffine) -> np.ndarray:
         """Return the largest number of each column of part weight^T + bias, for each of B parts [T_i,K]: [B,N]."""
         N, K = columns.weight.shape
         starts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
@@ -249,16 +242,6 @@ class _Call:
         """An argument of float32 that a kernel does not use."""
         return self._device.allocate((1,), np.float32)
 
-    @property
-    def dummy_rows(self) -> Any:
-        """The same with two axes."""
-        return self._device.allocate((1, 1), np.float32)
-
-    @property
-    def dummy_mask(self) -> Any:
-        """The same of uint8."""
-        return self._device.allocate((1,), np.uint8)
-
     def allocate(self, count: int) -> Any:
         """Return a new float32 array [count]."""
         return self._device.allocate((count,), np.float32)
@@ -269,7 +252,7 @@ class _Call:
 
     def upload(self, array: np.ndarray) -> Any:
         """Return a copy of an array of the host."""
-        return upload(self._device, array)
+        return self._device.upload(array)
 
     def view(self, x: Any) -> Any:
         """Return the flat array in float32, or uint8 for a mask, in which an array lies with its `_strides`."""
@@ -299,8 +282,7 @@ class _Call:
 
     def rounded(self, out: Any, shape: tuple[int, ...]) -> SharedArray:
         """Return a finished result in bfloat16, which stays on the device."""
-        wait = self._device.mark()
-        wait()
+        self._device.wait()
         return SharedArray(self._device, out.reshape(math.prod(shape)), shape, "bfloat16")
 
     def result(self, flat: Any, shape: tuple[int, ...]) -> Any:
@@ -308,15 +290,13 @@ class _Call:
         count = math.prod(shape)
         flat = flat.reshape(count)
         if self._stays is None:
-            host = np.empty(count, np.float32)
-            self._device.copy(host, flat)
-        elif self._stays == "bfloat16":
+            return self._device.download(flat).reshape(shape)
+        if self._stays == "bfloat16":
             rounded = self._device.allocate((count,), STORED["bfloat16"])
             self._device.launch(_round(), operations.number_grid(count), flat, rounded)
             return self.rounded(rounded, shape)
-        wait = self._device.mark()
-        wait()
-        return host.reshape(shape) if self._stays is None else SharedArray(self._device, flat, shape, self._stays)
+        self._device.wait()
+        return SharedArray(self._device, flat, shape, self._stays)
 
     def _uploaded(self, flat: np.ndarray) -> Any:
         """Return a copy on the device, which stays there for an array that is kept; bfloat16 becomes float32."""

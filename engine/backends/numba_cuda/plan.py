@@ -30,12 +30,12 @@ from ..batch import Batch
 from .bucket import BucketGroup, Shape, groups, stage
 from .device import Device
 from .kernels import copy, embedding, heads, norm, pooling
-from .observing import Observation, observed_weights
+from .observing import Observation
 from .products import KINDS, PLAIN, Products, ScoreRule, choose_products
 from .rotation import Rotations
 from .shared_array import SharedArray
 from .support import FLOAT32, OPERAND, Step, check, layouts, steps_of
-from .weights import linear_key, upload_weights
+from .weights import linear_key, score_weights, upload_weights
 from .workspace import Slot, Workspace, WorkspaceRows
 
 RECORDINGS = 128
@@ -54,7 +54,7 @@ class CudaPlan:
         program = program_of(config)
         check(program)
         self._program, self._steps = program, steps_of(program)
-        self._score_weights = observed_weights(program, weights)
+        self._score_weights = score_weights(program, weights)
         self._device, self._max_tokens, self._bfloat16 = device, run.max_tokens, run.precision == "bfloat16"
         with device.turn:
             device.activate()
@@ -83,15 +83,7 @@ class CudaPlan:
 
         stop: is looked at between two launches; a recorded pass is one launch.
         """
-        out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
-        with self._device.turn:
-            try:
-                for slot, group, _ in self._passes(batch, stop):
-                    slot.fetch(self._result, out[group.tokens])
-            finally:
-                for slot in self._slots:
-                    slot.finish()
-        return out
+        return self._fetched(batch, stop)
 
     def forward_on_device(self, batch: Batch) -> SharedArray:
         """Return the token vectors, which stay on the device; raises as `forward` does."""
@@ -101,8 +93,7 @@ class CudaPlan:
             out = self._device.allocate(shape, np.float32)
             for _, group, _ in self._passes(batch):
                 self._device.copy(out[group.tokens], self._result[: group.count])
-            wait_for_copies = self._device.mark()
-            wait_for_copies()
+            self._device.wait()
         return SharedArray(self._device, out.reshape(math.prod(shape)), shape)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
@@ -126,19 +117,19 @@ class CudaPlan:
                 for m, mode in enumerate(modes):
                     self._device.launch(_pooling_kernel(mode), grid, self._result,
                                         starts[: len(members) + 1], sequence_skips, pooled[m])
-                host = np.empty(pooled.shape, np.float32)
-                self._device.copy(host, pooled)
-                wait_for_copy = self._device.mark()
-                wait_for_copy()
-                out[members] = host.swapaxes(0, 1)
+                out[members] = self._device.download(pooled).swapaxes(0, 1)
         return out.reshape(batch.sequences, len(modes) * D)
 
     def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
         """See `interfaces.ObservingPlan`; such a pass is not recorded, and waits for each copy."""
-        out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
-        arrays = observed.arrays(batch.cu_seqlens, out.shape[1])
+        arrays = observed.arrays(batch.cu_seqlens, self._result.shape[1])
         seen = Observation(self._device, self._layouts, self._score_weights, batch, arrays, stop)
-        steps = steps_of(with_observed(self._program, observed))
+        return [self._fetched(batch, stop, seen, steps_of(with_observed(self._program, observed))), *arrays]
+
+    def _fetched(self, batch: Batch, stop: Stop, seen: Observation | None = None, steps: Sequence[Step] = ()
+                 ) -> np.ndarray:
+        """Return the token vectors of all passes of a batch; seen, steps: of `_passes`."""
+        out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
         with self._device.turn:
             try:
                 for slot, group, _ in self._passes(batch, stop, seen, steps):
@@ -146,7 +137,7 @@ class CudaPlan:
             finally:
                 for slot in self._slots:
                     slot.finish()
-        return [out, *arrays]
+        return out
 
     def _passes(self, batch: Batch, stop: Stop = NEVER, seen: Observation | None = None, steps: Sequence[Step] = ()
                 ) -> Iterator[tuple[Slot, BucketGroup, Shape]]:

@@ -9,7 +9,7 @@ import numpy as np
 from ...model.positions import rotary_angles
 from ...programs.operations import Heads, Rotary
 from ...programs.program import Program
-from .device import Device, upload
+from .device import Device
 
 
 class Rotations:
@@ -40,5 +40,5 @@ class Rotations:
             numbers = np.arange(min(self._positions, rotary.positions))
             tables = rotary_angles(numbers, rotary.theta, rotary.width, scale=rotary.scale,
                                    frequencies=rotary.frequencies, factor=rotary.factor)
-            self._tables[rotary] = upload(self._device, tables[0]), upload(self._device, tables[1])
+            self._tables[rotary] = self._device.upload(tables[0]), self._device.upload(tables[1])
         return True

@@ -92,11 +92,9 @@ class SharedArray:
         with device.turn:
             device.activate()
             copy = device.allocate((self.size,), STORED[self.dtype])
-            uploaded = device.allocate(layout.shape, layout.dtype)
-            device.copy(uploaded, layout)
-            device.launch(gather_kernel(STORED[self.dtype].name), number_grid(self.size), self.flat, uploaded, copy)
-            wait = device.mark()
-            wait()
+            device.launch(gather_kernel(STORED[self.dtype].name), number_grid(self.size), self.flat,
+                          device.upload(layout), copy)
+            device.wait()
         return SharedArray(device, copy, self.shape, self.dtype)
 
     def numpy(self) -> np.ndarray:
@@ -104,10 +102,7 @@ class SharedArray:
         source = self.contiguous()
         with self.device.turn:
             self.device.activate()
-            copy = np.empty((self.size,), STORED[self.dtype])
-            self.device.copy(copy, source.flat)
-            wait = self.device.mark()
-            wait()
+            copy = self.device.download(source.flat)
         if self.dtype == "bfloat16":
             copy = from_bfloat16(copy)
         return (copy.view(bool) if self.dtype == "bool" else copy).reshape(self.shape)
@@ -182,10 +177,7 @@ def place(device: Device, array: np.ndarray) -> SharedArray:
     """Return a copy of a float32 array on the device."""
     with device.turn:
         device.activate()
-        flat = device.allocate((array.size,), np.float32)
-        device.copy(flat, np.ascontiguousarray(array).reshape(-1))
-        wait = device.mark()
-        wait()
+        flat = device.upload(array.reshape(-1))
     return SharedArray(device, flat, array.shape)
 
 

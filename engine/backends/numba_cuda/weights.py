@@ -10,10 +10,10 @@ import numpy as np
 
 from ...model.positions import alibi_slopes, distance_bias, relative_rows
 from ...programs.operations import Attend, DistanceBias, Embed, Heads, Linear, Norm, Relative, Table
-from ...programs.program import Program
+from ...programs.program import Program, parameters_read
 from ...weights.quantize import widen
 from ..relative import relative_vectors
-from .device import Device, upload
+from .device import Device
 from .ptx.epilogue import interleave
 from .support import Layout
 
@@ -72,6 +72,13 @@ def linear_key(operation: Linear) -> tuple[Any, ...]:
     return operation.parts, operation.gate, operation.scale
 
 
+def score_weights(program: Program, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the float32 weights that scores of attention read: tables and maps of positions."""
+    names = {name for operation, shapes in program.steps() if isinstance(operation, Attend)
+             for name, _ in parameters_read(operation, shapes)}
+    return {name: widen(weights, name, program.parameters[name]) for name in names}
+
+
 def upload_weights(device: Device, program: Program, weights: Mapping[str, np.ndarray],
                    convert: Callable[[np.ndarray], np.ndarray], layouts: Mapping[str, Layout], longest: int,
                    convert_table: Callable[[np.ndarray], np.ndarray]) -> Weights:
@@ -82,7 +89,7 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
     """
 
     def affine(weight: np.ndarray, bias: np.ndarray) -> DeviceAffine:
-        return DeviceAffine(upload(device, weight), upload(device, bias))
+        return DeviceAffine(device.upload(weight), device.upload(bias))
 
     def bias_of(name: str | None, layout: Layout) -> np.ndarray:
         return np.zeros(layout.columns, np.float32) if name is None else layout.spread(widen(weights, name))
@@ -97,15 +104,15 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
             weight = weight * np.float32(operation.scale)
         return affine(convert(weight), bias)
 
-    dummy = np.zeros((1, 8), np.float32)
-    uploaded = Weights(linears={}, norms={None: affine(dummy[0], dummy[0])}, tables={None: upload(device, dummy)},
-                       head_norms={(): upload(device, dummy)}, biases={}, relatives={})
+    dummy, of_scores = np.zeros((1, 8), np.float32), score_weights(program, weights)
+    uploaded = Weights(linears={}, norms={None: affine(dummy[0], dummy[0])}, tables={None: device.upload(dummy)},
+                       head_norms={(): device.upload(dummy)}, biases={}, relatives={})
     for operation in program.operations:
         match operation:
             case Embed():
                 for table in filter(None, (operation.word, operation.position, operation.token_type)):
                     rows = widen(weights, table.name, program.parameters[table.name])
-                    uploaded.tables[table] = upload(device, layouts[operation.out].spread(rows, 1))
+                    uploaded.tables[table] = device.upload(layouts[operation.out].spread(rows, 1))
             case Norm():
                 layout = layouts[operation.x]
                 uploaded.norms[operation] = affine(layout.spread(widen(weights, operation.weight)),
@@ -117,43 +124,46 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
                 together = np.zeros((len(vectors), max(map(len, vectors))), np.float32)
                 for i, vector in enumerate(vectors):
                     together[i, :len(vector)] = vector
-                uploaded.head_norms[operation.norms] = upload(device, together)
+                uploaded.head_norms[operation.norms] = device.upload(together)
             case Attend():
                 heads = layouts[operation.q]
                 if operation.bias is not None and (operation.bias, operation.scale) not in uploaded.biases:
-                    line, slopes = _bias_lines(operation.bias, weights, heads.parts, longest)
+                    line, slopes = _bias_lines(operation.bias, of_scores, heads.parts, longest)
                     uploaded.biases[operation.bias, operation.scale] = DeviceBias(
-                        *(upload(device, (each / operation.scale).astype(np.float32)) for each in (line, slopes)))
+                        *(device.upload((each / operation.scale).astype(np.float32)) for each in (line, slopes)))
                 if operation.relative is not None and operation.relative not in uploaded.relatives:
-                    rows_of_heads, numbers = _relative_table(operation.relative, program, weights, heads, longest)
+                    rows_of_heads, numbers = _relative_table(operation.relative, of_scores, heads, longest)
                     uploaded.relatives[operation.relative] = DeviceRelative(
-                        upload(device, convert_table(rows_of_heads)),
-                        upload(device, np.zeros(len(rows_of_heads), np.float32)),
-                        upload(device, numbers))
+                        device.upload(convert_table(rows_of_heads)),
+                        device.upload(np.zeros(len(rows_of_heads), np.float32)),
+                        device.upload(numbers))
     return uploaded
 
 
 def _bias_lines(bias: DistanceBias, weights: Mapping[str, np.ndarray], heads: int, longest: int
                 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the biases [H, 2R+1] of the distances -R to R of a query and a key, and the slopes [H]."""
+    """Return the biases [H, 2R+1] of the distances -R to R of a query and a key, and the slopes [H].
+
+    weights: of `score_weights`.
+    """
     if bias.table is None:
         return np.zeros((heads, 1)), -alibi_slopes(heads)
     radius = min(bias.max_distance, longest)        # all longer distances are in one bucket
-    table = widen(weights, bias.table.name)
+    table = weights[bias.table.name]
     return distance_bias(radius + 1, heads, table, bias.max_distance, bias.one_sided), np.zeros(heads)
 
 
-def _relative_table(relative: Relative, program: Program, weights: Mapping[str, np.ndarray], heads: Layout,
-                    longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the table of a `DeviceRelative` in float32, and the row of each distance. A missing term is zeros."""
-    names = [relative.table.name, *(name for affine in (relative.key, relative.query, relative.norm) if affine
-                                    for name in (affine.weight, affine.bias) if name)]
-    wide = {name: widen(weights, name, program.parameters[name]) for name in names}
+def _relative_table(relative: Relative, weights: Mapping[str, np.ndarray], heads: Layout, longest: int
+                    ) -> tuple[np.ndarray, np.ndarray]:
+    """Return the table of a `DeviceRelative` in float32, and the row of each distance. A missing term is zeros.
+
+    weights: of `score_weights`.
+    """
     radius = min(relative.limit, longest)
     numbers = relative_rows(np.arange(-radius, radius + 1), relative.limit, relative.buckets)
     first, count = int(numbers.min()), int(np.ptp(numbers)) + 1         # rows of longer distances are left out
     table = np.zeros((2, heads.parts, -(-count // 8) * 8, heads.padded), np.float32)
-    for own, vectors in zip(table, relative_vectors(relative, wide), strict=True):
+    for own, vectors in zip(table, relative_vectors(relative, weights), strict=True):
         if vectors is not None:     # [rows, H d]
             by_head = vectors[first : first + count].reshape(count, heads.parts, heads.width).swapaxes(0, 1)
             own[:, :count, : heads.width] = by_head

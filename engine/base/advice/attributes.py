@@ -11,9 +11,7 @@ _GENERATES = "a Generator generates; engine.load returns the object that the mod
 _ENCODES = "an Engine encodes; engine.load returns the object that the model's files ask for"
 _SPEECH = "a Transcriber transcribes; engine.load returns the object that the model's files ask for"
 _TEXTS_TO_VECTORS = "encode(sentences) of an Engine does it"
-_QUERIES = "encode_query(sentences) of an Engine does it"
 _IMAGES_TO_VECTORS = "encode(images) of an Engine does it, where the path of an image is a pathlib.Path"
-_DOCUMENTS = "encode_document(sentences) of an Engine does it"
 _TOKENIZER = "the attribute tokenizer has encode and decode"
 
 ATTRIBUTES: Mapping[str, str] = each({
@@ -37,8 +35,8 @@ ATTRIBUTES: Mapping[str, str] = each({
     "truncate_dim": "encode(..., truncate_dim=...) does it",
     "embed_query": "encode_query(text) of an Engine does it",
     "embed_documents": "encode_document(texts) of an Engine does it",
-    "query_embed encode_queries": _QUERIES,
-    "passage_embed encode_corpus": _DOCUMENTS,
+    "query_embed encode_queries": "encode_query(sentences) of an Engine does it",
+    "passage_embed encode_corpus": "encode_document(sentences) of an Engine does it",
     "encode_image encode_images get_image_features embed_image embed_images": _IMAGES_TO_VECTORS,
     "encode_text encode_texts get_text_features": _TEXTS_TO_VECTORS,
     "image_classification zero_shot_image_classification":

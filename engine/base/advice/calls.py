@@ -22,7 +22,6 @@ _LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on
           "an error that a text is too long")
 CPU = 'the engine runs on CPUs without it; for an NVIDIA GPU, give load backend="cuda" in its place'
 THREADS = "threads= of load says how many CPUs work"
-_ALL_CPUS = "one engine uses all CPUs that the process may use"
 _OBJECTS = "any number of Python threads may call one object"
 AT_CALL = "give it to the call, and not to load"
 
@@ -358,7 +357,7 @@ CALLS: dict[str, Mapping[str, OtherName]] = {
         "convert_to_tensor": instead("the result is a list of NumPy arrays; pass each to torch.from_numpy", False),
         "output_value": instead(LACKS, "token_embeddings"),
         "device": instead(CPU, "cpu"),
-        "pool chunk_size": instead(_ALL_CPUS),
+        "pool chunk_size": instead("one engine uses all CPUs that the process may use"),
         "token_pooling": instead(LACKS)})},
     "classify": {**_PIPELINE, **each({
         "return_all_scores": same("top_k", (True, None), (False, 1)), "sequences": same("texts"),
