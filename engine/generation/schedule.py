@@ -52,8 +52,8 @@ class Pace:
     idle_seconds: float = 0.25
     """How long a step may take while nobody waits for a next token."""
     weighs: bool = False
-    """Whether a step may take longer where that costs little: up to twice the time of one that reads no prompt; and, for
-    each row that decodes, `idle_seconds` times the number of short prompts, up to `idle_seconds`."""
+    """Whether a step may take longer where that costs little: up to twice the time of one that reads no prompt; and,
+    where n short prompts wait for each row that decodes, n times `idle_seconds`, up to `idle_seconds`."""
 
     def __post_init__(self) -> None:
         for name in ("step_seconds", "idle_seconds"):

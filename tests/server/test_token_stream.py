@@ -71,7 +71,7 @@ def test_the_streams_of_a_step_wake_an_event_loop_once(monkeypatch):
         streams = [future.result(30).value for future in futures]
         news = [waiters.news(stream) for stream in streams]
         queue = model.prepared.queue
-        wait_for(lambda: len(queue._open) + len(queue._arrived) == 5)       # the first of them may wait in a step by now
+        wait_for(lambda: len(queue._open) + len(queue._arrived) == 5)       # a step may wait with the first of them
         gate.let(100)
         while not all(stream.ended for stream in streams):
             wait(news, 30)
