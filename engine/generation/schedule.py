@@ -170,7 +170,8 @@ class Schedule:
         turn: the same, or another one if it waits for what that reads (`Prefixes.catch_up`).
         """
         ordered = sorted(sequences, key=lambda each: self._place(each.work))
-        size = min(self.prompt_tokens(decoding, [each.unread for each in ordered]), max(1, self.budget.tokens - decoding))
+        size = min(self.prompt_tokens(decoding, [each.unread for each in ordered]),
+                   max(1, self.budget.tokens - decoding))
         if not size:
             return []
         # What is left of the step: `size` tokens, `rows` sequences, and `scores` numbers.
@@ -238,9 +239,9 @@ class Schedule:
             self._size = min(max(2 * self._size, read), self.budget.tokens)
 
     def _seconds_without_prompts(self, decoding: int) -> float | None:
-        """Return the seconds of a step with `decoding` rows and no tokens of prompts, as measured in the last `FRESH` steps.
+        """Return the seconds of a step with `decoding` rows and no tokens of prompts, from the last `FRESH` steps.
 
-        Where steps with fewer and with more rows were measured alone, their times give it. None if they were not.
+        Where no such step was measured, those with fewer and with more rows give its time; None if there are not both.
         """
         own = _size_class(decoding)
         fresh = {size: base for size, (base, step) in self._times_without_prompts.items() if self._steps - step < FRESH}

@@ -236,7 +236,8 @@ class StepQueue(WorkQueue):
         first caller is alone again. So callers who come again and again end only short steps.
         """
         if paces := {entry.pace for entry in self._open.values()} - {None}:
-            return Pace(min(pace.step_seconds for pace in paces), min(pace.idle_seconds for pace in paces))
+            return Pace(min(pace.step_seconds for pace in paces), min(pace.idle_seconds for pace in paces),
+                        all(pace.weighs for pace in paces))
         return SHARED if self.schedule.owners > 1 or self._given_up else None
 
     def _admit(self) -> None:

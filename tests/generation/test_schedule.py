@@ -152,8 +152,8 @@ def test_a_step_takes_no_longer_than_the_pace_allows(cost, decoding):
 
 
 @pytest.mark.parametrize(("decoding", "prompts", "length", "allowed"), [
-    (4, 1, 20, IDLE / 4), (40, 16, 20, IDLE * 16 / 40), (40, 2, 20, STEP), (4, 9, 20, IDLE * 9 / 4), (4, 9, 10**6, STEP), (64, 9, 10**6, 0.08),
-    (64, 90, 20, IDLE), (0, 1, 10**6, IDLE)])
+    (4, 1, 20, IDLE / 4), (40, 16, 20, IDLE * 16 / 40), (40, 2, 20, STEP), (4, 9, 20, IDLE), (4, 9, 10**6, STEP),
+    (64, 9, 10**6, 0.08), (64, 90, 20, IDLE), (0, 1, 10**6, IDLE)])
 def test_a_pace_that_weighs_lets_a_step_take_longer_where_that_costs_little(decoding, prompts, length, allowed):
     """Many have their first token after the step, or the rows that decode take as long themselves."""
     schedule = schedule_of([], pace=Pace(weighs=True), tokens=8192)
@@ -161,7 +161,7 @@ def test_a_pace_that_weighs_lets_a_step_take_longer_where_that_costs_little(deco
     for _ in range(30):
         n = schedule.prompt_tokens(decoding, [length] * prompts)
         schedule.measured(decoding, n, base + n * 1e-3)
-    assert abs(n - min(allowed, IDLE) / 1e-3) <= 1
+    assert abs(n - allowed / 1e-3) <= 1
 
 
 def test_a_first_step_that_took_long_says_nothing_of_later_ones():

@@ -25,7 +25,7 @@ from engine.generation.checks import checked
 from engine.generation.results import Request
 from engine.generation.schedule import FEWEST, Budget, Pace
 from engine.generation.scoring import AllLogits, LastLogits, Scoring
-from engine.generation.step_queue import StepQueue
+from engine.generation.step_queue import SHARED, StepQueue
 from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
@@ -684,6 +684,19 @@ def test_a_long_step_of_one_caller_ends_when_another_one_comes(prompts, monkeypa
             assert stepper.sizes[:2] == [4096, 4096]
         assert [handle.result() for handle in handles] == expected
         stepper.assert_clean()
+
+
+def test_the_shortest_pace_holds_for_all(stepper):
+    """A session that wants short steps has them beside callers who want none; alone, these share theirs."""
+    queue = queue_of(stepper)
+    submit(queue, request_of(0), pace=SHARED)
+    submit(queue, request_of(1))
+    queue.step()
+    assert queue.schedule.pace == SHARED
+    submit(queue, request_of(2), pace=Pace(0.01, 1.0))
+    queue.step()
+    assert queue.schedule.pace == Pace(0.01, SHARED.idle_seconds)
+    finish(queue)
 
 
 def test_statistics(stepper):
