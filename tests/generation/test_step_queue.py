@@ -110,7 +110,7 @@ def test_each_row_has_its_own_settings(stepper, queue, monkeypatch):
                 "max_new_tokens": 12 + i % 3, "eos_token_id": 2 + i % 5, "do_sample": True} for i in range(20)]
     options += [{**own, "suppress_tokens": [3 + i % 7]} for i, own in enumerate(options)]
     requests = [request_of(i, GenerationConfig(**own)) for i, own in enumerate(options)]
-    monkeypatch.setattr(queue.schedule, "prompt_tokens", lambda decoding: 300)       # on a busy machine, too
+    monkeypatch.setattr(queue.schedule, "prompt_tokens", lambda *_: 300)       # on a busy machine, too
     handles = [submit(queue, request) for request in requests]
     finish(queue)
     assert len(queue._groups) == 0
@@ -689,11 +689,10 @@ def test_a_long_step_of_one_caller_ends_when_another_one_comes(prompts, monkeypa
 def test_the_shortest_pace_holds_for_all(stepper):
     """A session that wants short steps has them beside callers who want none; alone, these share theirs."""
     queue = queue_of(stepper)
-    submit(queue, request_of(0), pace=SHARED)
-    submit(queue, request_of(1))
+    tickets = [submit(queue, request_of(i), pace=pace) for i, pace in enumerate((SHARED, None))]
     queue.step()
     assert queue.schedule.pace == SHARED
-    submit(queue, request_of(2), pace=Pace(0.01, 1.0))
+    tickets.append(submit(queue, request_of(2), pace=Pace(0.01, 1.0)))
     queue.step()
     assert queue.schedule.pace == Pace(0.01, SHARED.idle_seconds)
     finish(queue)

@@ -1,7 +1,7 @@
 """Queues of decoders whose parts of prompts have random sizes, and requests of all kinds in them."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from engine.base.stop import NEVER, Stop
@@ -21,9 +21,12 @@ class RandomParts(Schedule):
         super().__init__(budget, vocab_size)
         self._rng, self._most = rng, most
 
-    def prompt_tokens(self, decoding: int) -> int:
+    def prompt_tokens(self, decoding: int, unread: Collection[int]) -> int:
         """Return a random size, often a small one."""
         return self._rng.randint(1, self._rng.choice([4, 40, self._most]))
+
+
+_PACE = Pace()
 
 
 def queue_of(stepper: Any, rng: random.Random | None = None, budget: Budget | None = None, most: int = 300,
@@ -35,11 +38,11 @@ def queue_of(stepper: Any, rng: random.Random | None = None, budget: Budget | No
 
 
 def submit(queue: StepQueue, request: Any, priority: int = 0, owner: str = "", deadline: float | None = None,
-           key: str = "") -> DecoderTicket:
+           key: str = "", pace: Pace | None = _PACE) -> DecoderTicket:
     """Submit a `Request`, which is checked, or a work, as a session does it. key: whose prefixes it shares."""
     work = checked(queue._stepper, request, queue.budget) if isinstance(request, Request) else request
     work.cache_key = key
-    return queue.submit(work, priority, owner, deadline or 0.0, session=queue, pace=Pace())
+    return queue.submit(work, priority, owner, deadline or 0.0, session=queue, pace=pace)
 
 
 def step_often(queue: StepQueue, times: int) -> None:
