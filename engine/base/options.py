@@ -9,7 +9,7 @@ from typing import Any
 
 
 def option(default: Any = MISSING, check: Callable[[str, Any], Any] | None = None) -> Any:
-    """Return a field of `Options`.
+    """Return a field of a dataclass whose values are checked, such as `Options`.
 
     check: gets the name and the value of the caller, and returns the value that is used; it raises `InputError`.
     """

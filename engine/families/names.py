@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class Names:
     buffers: tuple[str, ...] = ()
     """How the names of tensors end that are no weights, such as the causal masks that old files hold for each layer."""
 
-    def with_layer(self, layer: Mapping[str, str], without: tuple[str, ...] = (), **others: Any) -> Self:
+    def with_layer(self, layer: Mapping[str, str], without: tuple[str, ...] = (), **others: Any) -> Names:
         """Return these names with further names of a layer; without: how those begin that are left out.
 
         others: fields that change besides.

@@ -102,7 +102,8 @@ class Family:
 def decoder_config(**options: Any) -> ModelConfig:
     """Return the configuration of a decoder; options: of `ModelConfig`, where they are not those of most decoders.
 
-    Most are pre-norm and causal, have neither a table of positions nor a norm of the embeddings, and tie the logits.
+    Most are pre-norm and causal, have neither a table of positions nor a norm of the embeddings, and tie the logits. A
+    family that is an encoder, too, gives logits=None and its own kinds of attention.
     """
     usual: Values = {"position_table": False, "embedding_norm": False, "norm_place": "pre", "logits": "tied",
                      "attention_kinds": (AttentionKind(causal=True),)}

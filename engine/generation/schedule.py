@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from ..base.arguments import positive_int
@@ -53,7 +53,7 @@ class Pace:
     """How long a step may take while nobody waits for a next token."""
     weighs: bool = False
     """Whether a step may take longer where that costs little: up to twice the time of one that reads no prompt; and,
-    where n short prompts wait for each row that decodes, n times `idle_seconds`, up to `idle_seconds`."""
+    where n short prompts wait for each row that decodes, n times `idle_seconds` for these, up to `idle_seconds`."""
 
     def __post_init__(self) -> None:
         for name in ("step_seconds", "idle_seconds"):
@@ -64,8 +64,8 @@ class Pace:
     def seconds_of_prompts(self, base: float, decoding: int, short: int) -> float:
         """Return how long the prompts that a step reads may take.
 
-        base: the seconds of such a step without prompts. decoding: the sequences that wait for a next token. short:
-        those that wait for a first one, and would have it after `idle_seconds`.
+        base: the seconds of such a step without prompts. decoding: the rows that read one token each in it. short: the
+        sequences that have so little to read that `idle_seconds` are enough for one of them.
         """
         if not decoding:
             return self.idle_seconds
@@ -170,28 +170,31 @@ class Schedule:
         turn: the same, or another one if it waits for what that reads (`Prefixes.catch_up`).
         """
         ordered = sorted(sequences, key=lambda each: self._place(each.work))
-        size = min(self.prompt_tokens(decoding, [each.unread for each in ordered]),
-                   max(1, self.budget.tokens - decoding))
+        readers = dict.fromkeys(map(catch_up, ordered))     # each once
+        short = {each for each in readers if self._is_short(each)}
+        size = min(self.prompt_tokens(decoding, len(short)), max(1, self.budget.tokens - decoding))
         if not size:
             return []
+        of_long = self.prompt_tokens(decoding)      # what is left for those that are not short
         # What is left of the step: `size` tokens, `rows` sequences, and `scores` numbers.
         rows, scores = max(1, self.budget.rows - decoding), self._most_scores
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
-        for sequence in dict.fromkeys(map(catch_up, ordered)):      # each once
+        for sequence in readers:
             source = sequence.work.source if not sequence.read else 0       # the encoder reads a source in one step
             if source and sources and (waits or source >= size):        # a second source could make the step too long
                 continue
             before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
             # What `MOST_SCORES` counts for each of the other tokens.
             numbers = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)
-            n = min(sequence.unread, size, before + scores // numbers)
+            n = min(sequence.unread, size if sequence in short else min(size, of_long), before + scores // numbers)
             if n <= 0 or not rows:
                 continue
             chosen.append((sequence, n))
             rows -= 1
             size = max(0, size - n - source)
+            of_long -= 0 if sequence in short else n
             scores -= numbers * max(0, n - before)
             sources += source
             self._owners[sequence.work.entry.owner].read += n + source
@@ -199,11 +202,11 @@ class Schedule:
         self._unread_owners = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
         return chosen
 
-    def prompt_tokens(self, decoding: int, unread: Collection[int]) -> int:
+    def prompt_tokens(self, decoding: int, short: int = 0) -> int:
         """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them.
 
-        decoding: the number of rows that read one token each in that step. unread: the tokens of each prompt
-            that are not read.
+        decoding: the number of rows that read one token each in that step. short: the number of sequences
+            with short prompts, as in `Pace.seconds_of_prompts`.
         """
         if self.pace is None:
             return self.budget.tokens
@@ -212,7 +215,6 @@ class Schedule:
             return 0        # `measured` takes what a step lasts above that time for the time of its prompt tokens
         if self._seconds_a_token is None:
             return FEWEST
-        short = sum(tokens * self._seconds_a_token <= self.pace.idle_seconds for tokens in unread)
         seconds = self.pace.seconds_of_prompts(base, decoding, short)
         return max(FEWEST, min(self._size, int(seconds / self._seconds_a_token)))
 
@@ -226,15 +228,16 @@ class Schedule:
         seconds = min(max(1e-9, seconds), 1e9)        # the clock may stand still, go back or say NaN
         base = self._seconds_without_prompts(decoding) if decoding else 0.0
         if not read:
-            average = seconds if base is None else (base + seconds) / 2
-            self._times_without_prompts[_size_class(decoding)] = average, self._steps
+            own = _size_class(decoding)
+            before, step = self._times_without_prompts.get(own, (seconds, 0))
+            average = (before + seconds) / 2 if self._steps - step < FRESH else seconds
+            self._times_without_prompts[own] = average, self._steps
             return
         if base is None:        # what the rows that decode cost is not known, so neither is what the prompts cost
             return
         # A step that took no longer than one without a prompt was measured badly; its tokens were not free.
         cost = max(seconds - base, seconds / 16) / read
-        before = cost if self._seconds_a_token is None else self._seconds_a_token
-        self._seconds_a_token = min((before + cost) / 2, 2 * cost)      # the first steps of a model take far longer
+        self._seconds_a_token = cost if self._seconds_a_token is None else (self._seconds_a_token + cost) / 2
         if read >= self._size:
             self._size = min(max(2 * self._size, read), self.budget.tokens)
 
@@ -243,8 +246,8 @@ class Schedule:
 
         Where no such step was measured, those with fewer and with more rows give its time; None if there are not both.
         """
-        own = _size_class(decoding)
         fresh = {size: base for size, (base, step) in self._times_without_prompts.items() if self._steps - step < FRESH}
+        own = _size_class(decoding)
         if own in fresh:
             return fresh[own]
         below, above = [size for size in fresh if size < own], [size for size in fresh if size > own]
@@ -253,6 +256,13 @@ class Schedule:
         low, high = max(below), min(above)
         share = (decoding - _rows_of(low)) / (_rows_of(high) - _rows_of(low))
         return fresh[low] + share * (fresh[high] - fresh[low])
+
+    def _is_short(self, sequence: Sequence) -> bool:
+        """Return whether a step of `idle_seconds` can read the rest of a sequence, and its source."""
+        if self.pace is None or self._seconds_a_token is None:
+            return False
+        tokens = sequence.unread + (0 if sequence.read else sequence.work.source)
+        return tokens * self._seconds_a_token <= self.pace.idle_seconds
 
     def _place(self, work: DecoderWork) -> tuple[int, int, int]:
         """Return the key by which works are sorted: by priority, then by what their owners have read, then by arrival.

@@ -112,9 +112,14 @@ class ChatMethods(Loaded):
         [work] = prepare_chat_stream(self, messages, options, stop).works
         return Stream(self.prepared, work, stop)
 
-    @lazy
+    @property
     def chat_prompts(self) -> Prompts:
         """What makes prompts of conversations by the template of the model."""
+        return self._prompts
+
+    @lazy
+    def _prompts(self) -> Prompts:
+        """`chat_prompts`, made at the first use; under a private name, which `close` frees."""
         from ..chat.template import Prompts  # here, because `import engine` shall stay light
 
         prepared, text = self.prepared, self.text

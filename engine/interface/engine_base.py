@@ -140,7 +140,7 @@ class EngineBase(Loaded):
 
         Raises `UnsupportedError` for a model without a tokenizer.
         """
-        return self.text_encoder.tokenizer
+        return self._encoder.tokenizer
 
     @property
     def max_seq_length(self) -> int | None:
@@ -160,7 +160,7 @@ class EngineBase(Loaded):
 
     def get_embedding_dimension(self) -> int:
         """Return the number of dimensions of the vectors that `encode` returns."""
-        return (self.text_encoder if self.text is not None or not self.reads_images else self.image_encoder).width
+        return (self._encoder if self.text is not None or not self.reads_images else self.image_encoder).width
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return `get_embedding_dimension()`; sentence-transformers before version 6 has this name."""
@@ -195,6 +195,14 @@ class EngineBase(Loaded):
         return self.text
 
     @property
+    def text_encoder(self) -> TextEncoder:
+        """What `encode` runs, in three steps: texts to tokens, tokens to pooled vectors, and these to results.
+
+        Raises `UnsupportedError` for a model without a tokenizer.
+        """
+        return self._encoder
+
+    @property
     def reads_images(self) -> bool:
         """Whether `encode` and `classify` take images; a model that reads texts, too, takes both."""
         return self._image_side is not None
@@ -222,16 +230,13 @@ class EngineBase(Loaded):
         if self.text is None and self.reads_images:
             return self.image_encoder
         if self._reading is None:
-            return self.text_encoder
+            return self._encoder
         return TextEncoder(self.config, self._text, self._reading, self.threads, self.max_batch_tokens,
                            queue=self._queue)
 
     @lazy
-    def text_encoder(self) -> TextEncoder:
-        """What `encode` runs, in three steps: texts to tokens, tokens to pooled vectors, and these to results.
-
-        It needs no single operations without modules. Raises `UnsupportedError` for a model without a tokenizer.
-        """
+    def _encoder(self) -> TextEncoder:
+        """`text_encoder`, made at the first use; it needs no single operations without modules."""
         ops = self._ops if self._modules or self._token_modules else None
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
                            modules=self._modules, token_modules=self._token_modules, ops=ops, queue=self._queue)

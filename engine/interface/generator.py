@@ -181,9 +181,14 @@ class Generator(ChatMethods):
         """The codes of the languages that `translate` takes; empty for a model without language tokens."""
         return list(self.language_ids)
 
-    @lazy
+    @property
     def language_ids(self) -> dict[str, int]:
-        """The id of the token of each language, by the code of the language; finding them reads the tokenizer."""
+        """The id of the token of each language, by the code of the language."""
+        return self._languages
+
+    @lazy
+    def _languages(self) -> dict[str, int]:
+        """`language_ids`, made at the first use, because it reads the tokenizer."""
         return language_ids(self.config.family, self.source_text)
 
     def check_translates(self) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from ..base.advice.attributes import ATTRIBUTES, CALLED, SET
 from ..base.arguments import renamed_arguments
 from ..base.errors import EngineError, InputError, UnsupportedError, nearest, shown
-from ..base.lazy import lazy
 from ..model.bits import PORTABLE
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
@@ -143,8 +142,7 @@ class Loaded(metaclass=_Named):
         """
         if not self._closed:
             self._closed = True
-            for name in [name for name in vars(self) if name not in _OF_CLOSED and (
-                    name.startswith("_") or isinstance(getattr(type(self), name, None), lazy))]:
+            for name in [name for name in vars(self) if name.startswith("_") and name not in _OF_CLOSED]:
                 vars(self).pop(name, None)
 
     def __enter__(self: AnyLoaded) -> AnyLoaded:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 from ..base.errors import WeightsError, listed, shown
+
+AnyConfig = TypeVar("AnyConfig", bound="JsonConfig")
 
 
 def plain_fields(config: Any) -> dict[str, Any]:
@@ -47,7 +49,7 @@ class JsonConfig:
         return plain_fields(self)
 
     @classmethod
-    def from_json(cls, values: Any) -> Self:
+    def from_json(cls: type[AnyConfig], values: Any) -> AnyConfig:
         """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
         types = {one.name: str(one.type) for one in fields(cls)}
         if not isinstance(values, dict) or not (

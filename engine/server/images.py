@@ -82,9 +82,17 @@ def reads_images(model: AnyModel) -> bool:
 
 
 def inputs_of(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
+    """Return the inputs of a field as `images_or_texts` does, of which no text may be empty; raises `Refusal`."""
+    inputs, single = images_or_texts(name, value, model)
+    if not isinstance(inputs, SentImages):
+        check_not_empty(name, inputs)
+    return inputs, single
+
+
+def images_or_texts(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
     """Return the inputs of a field of texts, token ids or images, and whether it has one input; raises `Refusal`.
 
-    A text is an image where the model reads no texts, and where it is a data URL of an image. No text may be empty.
+    A text is an image where the model reads no texts, and where it is a data URL of an image.
     """
     single = isinstance(value, (str, Item))
     items = [value] if single else value
@@ -105,9 +113,7 @@ def inputs_of(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
         if images:
             return SentImages(images, places=places), single
         value = texts[0] if single else texts
-    inputs, single = texts_or_ids(name, value)
-    check_not_empty(name, inputs)
-    return inputs, single
+    return texts_or_ids(name, value)
 
 
 def sent_images(name: str, values: Sequence[str], model: AnyModel) -> SentImages:

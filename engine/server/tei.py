@@ -29,7 +29,7 @@ from .forms import (
     texts_or_ids,
     top_of,
 )
-from .images import Inputs, Item, SentImages, inputs_of, reads_images
+from .images import Inputs, Item, SentImages, images_or_texts, inputs_of, reads_images
 from .json_steps import JsonRows
 from .refusals import TEI, Refusal
 from .requests import Answer
@@ -160,7 +160,7 @@ def _images_or_pairs(value: Any, model: AnyModel) -> tuple[Any, bool]:
     """Return the inputs of /predict, and whether there is one alone; two texts in a list are a pair."""
     has_items = isinstance(value, Item) or any(isinstance(one, Item) for one in value)
     if has_items or reads_images(model):
-        inputs, single = inputs_of("inputs", value, model)
+        inputs, single = images_or_texts("inputs", value, model)
         if isinstance(inputs, SentImages):
             return inputs, single
         if has_items:       # each object is a text of its own, and no half of a pair

@@ -65,7 +65,7 @@ def test_something_is_always_read():
     paced.measured(5, 0, 1.0)
     for _ in range(3):
         paced.measured(5, 16, 100.0)
-    assert paced.prompt_tokens(5, [1000]) == FEWEST
+    assert paced.prompt_tokens(5) == FEWEST
 
 
 def test_priority_comes_before_arrival():
@@ -159,18 +159,35 @@ def test_a_pace_that_weighs_lets_a_step_take_longer_where_that_costs_little(deco
     schedule = schedule_of([], pace=Pace(weighs=True), tokens=8192)
     base = 0.08 * decoding / 64
     for _ in range(30):
-        n = schedule.prompt_tokens(decoding, [length] * prompts)
+        sequences = [prompt(i, length) for i in range(prompts)]
+        n = schedule.prompt_tokens(decoding, sum(map(schedule._is_short, sequences)))
         schedule.measured(decoding, n, base + n * 1e-3)
     assert abs(n - allowed / 1e-3) <= 1
 
 
-def test_a_first_step_that_took_long_says_nothing_of_later_ones():
-    schedule = schedule_of([], pace=Pace())
-    schedule.measured(0, FEWEST, 10.0)
-    schedule.measured(0, FEWEST, FEWEST * 1e-3)
-    assert schedule.prompt_tokens(0, [1000]) == 2 * FEWEST      # not yet more than twice those of the step before
-    schedule.measured(0, 2 * FEWEST, 2 * FEWEST * 1e-3)
-    assert schedule.prompt_tokens(0, [1000]) == 4 * FEWEST
+def test_a_long_prompt_takes_no_longer_beside_short_ones():
+    """It is the first in order, and the short ones have what they need besides."""
+    sequences = [prompt(0, 10**6, owner="a"), *(prompt(i, 20, owner=str(i)) for i in range(1, 5))]
+    schedule = schedule_of(sequences, pace=Pace(weighs=True))
+    schedule.measured(4, 0, 0.01)
+    for _ in range(20):
+        schedule.measured(4, 1000, 0.01 + 1000 * 1e-3)
+    assert read(schedule, 4, sequences) == [(0, STEP / 1e-3), *((i, 20) for i in range(1, 5))]
+    assert read(schedule, 4, sequences) == [(0, STEP / 1e-3)]
+
+
+def test_what_the_cache_has_makes_a_prompt_short():
+    sequences = [prompt(i, 10**6, owner=str(i)) for i in range(3)]
+    schedule = schedule_of(sequences, pace=Pace(weighs=True))
+    schedule.measured(4, 0, 0.01)
+    for _ in range(20):
+        schedule.measured(4, 1000, 0.01 + 1000 * 1e-3)
+
+    def catch_up(sequence):
+        sequence.read = 10**6 - 60
+        return sequence
+
+    assert [n for _, n in schedule.plan(4, sequences, catch_up)] == [60, 60, 60]
 
 
 def test_the_time_of_a_step_follows_from_steps_with_fewer_and_with_more_rows():
@@ -185,6 +202,8 @@ def test_the_time_of_a_step_follows_from_steps_with_fewer_and_with_more_rows():
         assert n >= FEWEST, decoding
         schedule.measured(decoding, n, 0.01 + decoding * 1e-3 + n * 1e-3)
     assert abs(n - STEP / 1e-3) <= 3
+    schedule.measured(16, 0, 0.02)
+    assert schedule._seconds_without_prompts(16) == 0.02        # what was measured, without what was not
     assert [read(schedule, decoding, sequences) for decoding in (3, 60)] == [[], []]
 
 

@@ -1,7 +1,7 @@
 """Queues of decoders whose parts of prompts have random sizes, and requests of all kinds in them."""
 
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.base.stop import NEVER, Stop
@@ -21,7 +21,7 @@ class RandomParts(Schedule):
         super().__init__(budget, vocab_size)
         self._rng, self._most = rng, most
 
-    def prompt_tokens(self, decoding: int, unread: Collection[int]) -> int:
+    def prompt_tokens(self, decoding: int, short: int = 0) -> int:
         """Return a random size, often a small one."""
         return self._rng.randint(1, self._rng.choice([4, 40, self._most]))
 

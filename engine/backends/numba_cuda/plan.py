@@ -60,8 +60,8 @@ class CudaPlan:
             device.activate()
             self._products: Products = choose(device, program, run.precision)
             self._layouts = layouts(program, self._products.head_width)
-            self._weights = upload_weights(device, program, weights, self._products.convert, self._layouts,
-                                           run.max_tokens, self._products.convert_table)
+            self._weights = upload_weights(device, program, weights, self._score_weights, self._products.convert,
+                                           self._layouts, run.max_tokens, self._products.convert_table)
             self._workspace = Workspace(device, program, run.max_tokens, self._products.dtype, self._layouts,
                                         max((len(each.zeros) for each in self._weights.relatives.values()), default=0))
             self._embedded = self._layouts[writes(program.operations[0])[0]]

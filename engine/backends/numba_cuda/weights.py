@@ -80,12 +80,14 @@ def score_weights(program: Program, weights: Mapping[str, np.ndarray]) -> dict[s
 
 
 def upload_weights(device: Device, program: Program, weights: Mapping[str, np.ndarray],
-                   convert: Callable[[np.ndarray], np.ndarray], layouts: Mapping[str, Layout], longest: int,
+                   of_scores: Mapping[str, np.ndarray], convert: Callable[[np.ndarray], np.ndarray],
+                   layouts: Mapping[str, Layout], longest: int,
                    convert_table: Callable[[np.ndarray], np.ndarray]) -> Weights:
     """Copy all weights to the device.
 
-    convert: converts the float32 weight of a linear map to operands; convert_table: does so without laying them out for
-    a kernel. longest: the most tokens of a sequence, which limits distances
+    of_scores: `score_weights` of the program. convert: converts the float32 weight of a linear map to operands;
+    convert_table: does so without laying them out for a kernel. longest: the most tokens of a sequence, which limits
+    distances
     """
 
     def affine(weight: np.ndarray, bias: np.ndarray) -> DeviceAffine:
@@ -104,7 +106,7 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
             weight = weight * np.float32(operation.scale)
         return affine(convert(weight), bias)
 
-    dummy, of_scores = np.zeros((1, 8), np.float32), score_weights(program, weights)
+    dummy = np.zeros((1, 8), np.float32)
     uploaded = Weights(linears={}, norms={None: affine(dummy[0], dummy[0])}, tables={None: device.upload(dummy)},
                        head_norms={(): device.upload(dummy)}, biases={}, relatives={})
     for operation in program.operations:

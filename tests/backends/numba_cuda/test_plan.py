@@ -238,8 +238,8 @@ def test_maps_of_several_layers_are_uploaded_once():
     operations = program_of(config).operations
     twice = Program((*operations[:-1], *operations[1:]))
     weights = make_weights(config)
-    uploaded = upload_weights(EmulatedDevice(), twice, weights, lambda weight: weight, layouts(twice, lambda d: 32), 16,
-                              lambda table: table)
+    uploaded = upload_weights(EmulatedDevice(), twice, weights, {}, lambda weight: weight, layouts(twice, lambda d: 32),
+                              16, lambda table: table)
     assert len(uploaded.linears) == 4
     qkv = next(affine for (parts, *_), affine in uploaded.linears.items() if len(parts) == 3)
     weight, bias = qkv.weight.reshape(3, 32, 8), qkv.bias.reshape(3, 32)       # a head of 5 columns takes 32

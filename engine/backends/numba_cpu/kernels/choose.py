@@ -407,7 +407,7 @@ def choose_changed(c: RowChoice, x: Floats, before: Before, id: Size, n: Size, h
         return
     count, highest = change_logits(c, x, id, n, before, highest)
     if count:
-        total = np.float32(0)  # type: ignore[assignment]
+        total = np.float32(0)
     choose_from(is_restricted(c, id, n), c, x, before, count, id, n, highest, total, c.allowed + id // 32)
 
 
