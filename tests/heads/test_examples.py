@@ -1,6 +1,5 @@
 """The examples of heads run, and find what the engine's own methods find."""
 
-
 import numpy as np
 import pytest
 

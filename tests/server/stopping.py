@@ -133,7 +133,8 @@ def once(models: Sequence[Path], seed: int, *signals: int) -> dict[str, int]:
     lost: list[str] = []
     clients = [begin(partial(ask, process.port, i, answers, lost)) for i in range(CLIENTS)]
     end = time.monotonic() + 60
-    while len(set(answers)) < len(REQUESTS) and time.monotonic() < end:      # until each kind has an answer
+    while (len({number for number, status in [*answers] if status == 200}) < len(REQUESTS)
+           and time.monotonic() < end):     # until each kind has an answer
         time.sleep(0.01)
     time.sleep(rng.random() / 5)
     status, lines = process.stop(*signals, rest=rng.random() / 20)

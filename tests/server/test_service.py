@@ -236,7 +236,7 @@ def test_a_deadline(engine, monkeypatch):
         assert gate.entered.wait(30)
         assert isinstance(service.submit("classify", ["a"], deadline=time.monotonic() - 1).exception(30), TimedOut)
         soon = service.submit("classify", ["a"], deadline=time.monotonic() + 0.2)
-        wait_for(lambda: service.statistics().waiting_tokens)
+        wait_for(lambda: service.statistics().waiting_tokens or soon.done())
         time.sleep(0.3)
         gate.open.set()
         assert isinstance(soon.exception(timeout=30), TimedOut)
@@ -281,8 +281,9 @@ def test_an_end_without_answers(engine, monkeypatch):
     gate = Gate(service, monkeypatch)
     accepted = [service.submit("classify", [text]) for text in served.SHORT[:12]]
     assert gate.entered.wait(30)
-    threading.Timer(0.1, gate.open.set).start()
+    opened = begin(lambda: (wait_for(lambda: sum(one.done() for one in accepted) > 5), gate.open.set()))
     service.close(drain=False)
+    opened.result(60)
     assert {type(future.exception(timeout=0)) for future in accepted} <= {Closing, type(None)}
     assert sum(isinstance(future.exception(), Closing) for future in accepted) > 5
 

@@ -1,8 +1,8 @@
 """The threads beside the model: fair turns between steps, deadlines, cancels, and calls that raise anything."""
 
 import threading
-import time
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from engine.base.errors import TimedOut
 from engine.server import logs
 from engine.server.json_steps import JsonRows, json_of, write_json
-from engine.server.workers import Workers, run
+from engine.server.workers import TURN, Workers, run
 
 from ..tools.threads import wait_for
 
@@ -36,18 +36,27 @@ class Held:
         assert begun.wait(30)
 
 
-def steps(name, order, count, seconds=0.0):
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the workers, which the steps of a test move."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("engine.server.workers.time", SimpleNamespace(
+        perf_counter=lambda: clock.now, monotonic=lambda: clock.now))
+    return clock
+
+
+def steps(name, order, count, clock):
     for _ in range(count):
         order.append(name)
-        time.sleep(seconds)
+        clock.now += 2 * TURN
         yield
     return name
 
 
-def test_keys_and_their_calls_take_turns_by_the_time_they_use(workers):
+def test_keys_and_their_calls_take_turns_by_the_time_they_use(workers, clock):
     order, held = [], Held(workers)
-    many = [workers.submit(lambda i=i: steps(f"a{i}", order, 8, 0.002), key="a", long=True) for i in range(3)]
-    other = workers.submit(lambda: steps("b", order, 3, 0.002), key="b", long=True)
+    many = [workers.submit(lambda i=i: steps(f"a{i}", order, 8, clock), key="a", long=True) for i in range(3)]
+    other = workers.submit(lambda: steps("b", order, 3, clock), key="b", long=True)
     held.go.set()
     assert [future.result(30) for future in (*many, other)] == ["a0", "a1", "a2", "b"]
     last = len(order) - 1 - order[::-1].index("b")
@@ -67,21 +76,22 @@ def test_a_key_leaves_a_thread_of_the_long_lane_to_others():
     workers.end()
 
 
-def test_a_call_ends_between_two_steps_at_its_deadline_and_when_it_is_cancelled(workers):
+def test_a_call_ends_between_two_steps_at_its_deadline_and_when_it_is_cancelled(workers, clock):
     order, closed = [], []
 
     def endless():
         try:
             while True:
                 order.append(1)
+                clock.now += 1
                 yield
         finally:
             closed.append(1)
 
-    late = workers.submit(endless, key="a", long=True, deadline=time.monotonic() + 0.05)
+    late = workers.submit(endless, key="a", long=True, deadline=clock.now + 3)
     with pytest.raises(TimedOut):
         late.result(30)
-    assert closed == [1]
+    assert (len(order), closed) == (4, [1])
     gone = workers.submit(endless, key="a", long=True)
     before = len(order)
     wait_for(lambda: len(order) > before + 3)
