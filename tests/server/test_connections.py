@@ -110,11 +110,14 @@ def test_a_refused_connection_is_read_no_further(model):
 
 def test_an_answer_that_ends_a_connection_and_that_nobody_reads(model):
     """What is left of it does not keep the connection open for ever."""
-    with serving(model, idle_seconds=0.3) as client, socket.socket() as connection:
+    with serving(model) as client, socket.socket() as connection:
         wait_for(lambda: client.server.started)
         client.server.servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", client.port))
+        wait_for(lambda: client.server.server_state.connections)
+        [protocol] = client.server.server_state.connections
+        protocol.timeout_keep_alive = 0.3       # after the request, which a slow machine sends late
         body = b'{"inputs":"' + b"x " * 3000 + b'"}'     # whose answer is handed over at once
         connection.sendall(b"POST /tokenize HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json"
                            b"\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))

@@ -191,8 +191,8 @@ def test_limits(model):
         assert (client.served.disk.used, client.served.service.memory.used) == (0, 0)
     with serving(model, timeout=0.3) as client:     # half a body
         answer = raw(client.port, b"POST /v1/audio/transcriptions HTTP/1.1\r\nhost: a\r\nconnection: close\r\n"
-                     b"content-type: multipart/form-data; boundary=cut\r\ncontent-length: 10000\r\n\r\n",
-                     form(SHORT)[:5000], wait=5)
+                     b"content-type: multipart/form-data; boundary=cut\r\ncontent-length: 10000\r\n\r\n"
+                     + form(SHORT)[:5000], wait=5)
         assert answer.startswith(b"HTTP/1.1 408")
         assert client.served.disk.used == 0
 
