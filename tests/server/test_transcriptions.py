@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 import socket
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -224,20 +226,50 @@ def idle(client):
             sum(service._queue.counts), len(client.model.prepared.decoder._sources)) == (0,) * 5
 
 
+@contextmanager
+def held(service, monkeypatch, window=False):
+    """Hold the steps of the model, or those after the first window of a recording, until the block ends."""
+    goes_on, stepper, turns = threading.Event(), service._queue._stepper, service._hearings
+    step, go_on = stepper.step, turns.go_on
+
+    def stepped(*arguments):
+        assert goes_on.wait(60)
+        return step(*arguments)
+
+    def next_window(hearing):
+        goes_on.clear()
+        go_on(hearing)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stepper, "step", stepped)
+        if window:
+            goes_on.set()
+            patch.setattr(turns, "go_on", next_window)
+        try:
+            yield
+        finally:
+            goes_on.set()
+
+
 @pytest.mark.parametrize("place", ["body", "answer", "stream"])
-def test_a_client_that_leaves(client, place):
-    before = client.served.service.statistics().cancelled
+def test_a_client_that_leaves(client, monkeypatch, place):
+    service = client.served.service
+    before = service.statistics().cancelled
     body = form(LONG, **({"stream": "true"} if place == "stream" else {}))
-    with socket.create_connection(("127.0.0.1", client.port)) as connection:
-        connection.sendall(b"POST %b HTTP/1.1\r\nhost: a\r\ncontent-type: multipart/form-data; boundary=cut\r\n"
-                           b"content-length: %d\r\n\r\n" % (TRANSCRIBE.encode(), len(body)))
-        connection.sendall(body[:9999] if place == "body" else body)
-        if place == "stream":
-            assert connection.recv(9).startswith(b"HTTP")
-        else:
-            wait_for(lambda: client.served.disk.used > 9000)
+    with held(service, monkeypatch, window=place == "stream"):
+        with socket.create_connection(("127.0.0.1", client.port)) as connection:
+            connection.sendall(b"POST %b HTTP/1.1\r\nhost: a\r\ncontent-type: multipart/form-data; boundary=cut\r\n"
+                               b"content-length: %d\r\n\r\n" % (TRANSCRIBE.encode(), len(body)))
+            connection.sendall(body[:9999] if place == "body" else body)
+            if place == "stream":
+                assert connection.recv(9).startswith(b"HTTP")
+            elif place == "answer":
+                wait_for(lambda: service._queue.counts[0] == 1)
+            else:
+                wait_for(lambda: client.served.disk.used > 9000)
+        wait_for(lambda: service.statistics().cancelled == before + (place != "body"))
     wait_for(lambda: idle(client))
-    assert client.served.service.statistics().cancelled == before + (place != "body")
+    assert service.statistics().cancelled == before + (place != "body")
     assert ask(client, SHORT).data["text"] == client.model.transcribe(SHORT).strip()
 
 
@@ -311,15 +343,20 @@ def test_what_a_model_of_letters_does_not_do_is_named(letters, fields, param):
     assert letters.served.service.statistics().failed == 0
 
 
-def test_recordings_of_many_clients_of_a_model_of_letters(letters):
+def test_recordings_of_many_clients_of_a_model_of_letters(letters, monkeypatch):
     """Each has its own text, also beside one that leaves, and the pages of the server know the model."""
     sounds = [sound(seconds, seed) for seed, seconds in enumerate((31, 2, 45, 1))]
     expected = [letters.model.transcribe(data) for data in sounds]
+    goes_on, compute = threading.Event(), letters.model.queue._compute_next
+    monkeypatch.setattr(letters.model.queue, "_compute_next", lambda: goes_on.wait(60) and compute())
     body = form(sound(100, 9))
     leaver = socket.create_connection(("127.0.0.1", letters.port))
     leaver.sendall(b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (
         TRANSCRIBE.encode(), FORM["content-type"].encode(), len(body), body))
-    wait_for(lambda: letters.served.service.statistics().waiting_requests == 1)
+    try:
+        wait_for(lambda: letters.served.service.statistics().waiting_requests == 1)
+    finally:
+        goes_on.set()
     clients = [Client(letters.port) for _ in sounds]
     asked = [partial(ask, client, data) for client, data in zip(clients, sounds, strict=True)]
     leaver.close()
