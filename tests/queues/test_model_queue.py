@@ -548,18 +548,20 @@ def test_interrupts_at_any_moment_leave_nobody_waiting():
 
     threads = [in_thread(call, seed) for seed in (1, 2, 3)]
     arrived = 0
-    with interruptible():
-        while arrived < INTERRUPTS:
-            work = stepper.work(9, [rng.randrange(1, 40) for _ in range(9)])
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 0.003))
-                with queue.submit(work) as ticket:
-                    found = [row.tolist() for row in ticket.result()]
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                assert found == expected(work)
-            except KeyboardInterrupt:
-                arrived += 1
-    over.append(True)
+    try:
+        with interruptible():
+            while arrived < INTERRUPTS:
+                work = stepper.work(9, [rng.randrange(1, 40) for _ in range(9)])
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 0.003))
+                    with queue.submit(work) as ticket:
+                        found = [row.tolist() for row in ticket.result()]
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    assert found == expected(work)
+                except KeyboardInterrupt:
+                    arrived += 1
+    finally:
+        over.append(True)
     assert results(threads) == [None] * 3
     del ticket
     last = stepper.work(4)
