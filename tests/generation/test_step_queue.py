@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import sys
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -30,9 +31,10 @@ from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
 from ..tools import outside
+from ..tools.clocks import jumping_clock
 from ..tools.limited import outcome
 from ..tools.step_queues import finish, generate, last_logits, queue_of, score, step_often, submit
-from ..tools.threads import begin, together, wait_for
+from ..tools.threads import begin, together
 from .table_stepper import TableStepper
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
@@ -228,14 +230,15 @@ def test_a_handle_gives_its_tokens_and_then_its_error_once(stepper, queue):
             handle.result()
 
 
-def test_deadlines(stepper):
-    queue = queue_of(stepper, budget=Budget(1))
+def test_deadlines(stepper, monkeypatch):
+    queue, jump = queue_of(stepper, budget=Budget(1)), jumping_clock(monkeypatch)
     now = time.monotonic()
     runs, waits = (submit(queue, request_of(i, GenerationConfig(max_new_tokens=10**6)),
-                                  deadline=now + 0.05) for i in range(2))
-    later = submit(queue, request_of(2), deadline=now + 1000)
-    while not runs.done:
-        queue.step()
+                                  deadline=now + 1000) for i in range(2))
+    later = submit(queue, request_of(2), deadline=now + 10**6)
+    step_often(queue, 5)
+    assert not runs.done
+    jump(2000)
     finish(queue)
     for handle in (runs, waits):
         with pytest.raises(TimedOut):
@@ -505,7 +508,7 @@ def test_a_request_that_never_fits_fails_alone(stepper):
 
 def test_a_wait_ends_with_its_timeout_and_the_request_goes_on(queue):
     queue.start()
-    handle = submit(queue, request_of(0, GenerationConfig(max_new_tokens=2000)))
+    handle = submit(queue, request_of(0, GenerationConfig(max_new_tokens=10**6)))
     for timeout, error in ((0.01, TimedOut), ("x", InputError), (-1, InputError)):
         with pytest.raises(error):
             handle.result(timeout)
@@ -618,10 +621,11 @@ def test_threads_submit_cancel_and_wait(stepper, own_thread):
 
     if own_thread:
         queue.start()
-    together([partial(use, seed) for seed in range(8)])
-    gc.collect()
-    if own_thread:
-        queue.stop()
+    try:
+        together([partial(use, seed) for seed in range(8)])
+        gc.collect()
+    finally:
+        queue.stop()        # does nothing if the queue has no thread
     finish(queue)
     assert sorted(queue.ends) == [*range(OPERATIONS // 16 * 8)]
     assert not queue._open
@@ -738,18 +742,22 @@ def test_no_room_for_one_request_fails_it_alone():
 
 def test_the_end_of_the_thread_waits_for_no_caller():
     """A caller that has the turn goes on with its own request."""
-    class Slow(TableStepper):
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Held(TableStepper):
         def step(self, rows, stop=NEVER):
-            time.sleep(0.005)
+            begun.set()
+            assert goes_on.wait(60)
             return super().step(rows, stop)
 
-    stepper = Slow(bias=BIAS)
+    stepper = Held(bias=BIAS)
     queue, long = queue_of(stepper), request_of(0, GenerationConfig(max_new_tokens=400))
     found = begin(lambda: submit(queue, long).result(60))
-    wait_for(lambda: stepper.steps)
+    assert begun.wait(60)
     queue.start()
     queue.stop()
     assert not found.done()
+    goes_on.set()
     assert found.result(60) == alone(long)
 
 

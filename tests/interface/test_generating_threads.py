@@ -137,11 +137,13 @@ def test_children_call_a_generator_whatever_its_threads_do():
     generator, rng, over = Generator(language_model(), threads=1), random.Random(4), []
     expected = generator.generate(SOURCES, max_new_tokens=12)
     running = callers(generator, expected, over)
-    for _ in range(FORKS):
-        time.sleep(rng.uniform(0, 0.02))
-        found = outcome(lambda: generator.generate(SOURCES, max_new_tokens=12) == expected, seconds=60)
-        assert found == "ok: True"
-    over.append(True)
+    try:
+        for _ in range(FORKS):
+            time.sleep(rng.uniform(0, 0.02))
+            found = outcome(lambda: generator.generate(SOURCES, max_new_tokens=12) == expected, seconds=60)
+            assert found == "ok: True"
+    finally:
+        over.append(True)
     for call in running:
         call.result(60)
 
@@ -150,10 +152,12 @@ def test_an_interrupt_of_one_caller_leaves_the_others_right():
     """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
     generator, over = Generator(language_model(), threads=1), []
     expected = generator.generate(SOURCES, max_new_tokens=12)
-
     running = callers(generator, expected, over)
-    interrupt_often(lambda: generator.generate(SOURCES, max_new_tokens=12) == expected, INTERRUPTS, random.Random(3))
-    over.append(True)
+    try:
+        interrupt_often(lambda: generator.generate(SOURCES, max_new_tokens=12) == expected, INTERRUPTS,
+                        random.Random(3))
+    finally:
+        over.append(True)
     for call in running:
         call.result(60)
     statistics = generator.statistics()

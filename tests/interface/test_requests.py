@@ -10,7 +10,6 @@ import random
 import signal
 import sys
 import threading
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -208,11 +207,12 @@ def test_a_cancel_ends_the_pass_of_the_encoder(monkeypatch):
 
 def test_a_stream_is_cancelled_from_another_thread():
     generator = Generator(language_model())
-    stream, first = generator.stream([1, 2], max_new_tokens=60), threading.Event()
-    reader = begin(lambda: [(first.set(), time.sleep(0.01)) for _ in stream])
-    first.wait()
+    stream, first, left = generator.stream([1, 2], max_new_tokens=60), threading.Event(), threading.Event()
+    reader = begin(lambda: [(first.set(), left.wait(60)) for _ in stream])
+    assert first.wait(60)
     stream.cancel()
-    assert 1 <= len(reader.result()) < 60
+    left.set()
+    assert 1 <= len(reader.result(60)) < 60
     assert is_empty(generator)
     assert list(stream) == []
     with generator.stream([1, 2]) as stream:

@@ -20,6 +20,7 @@ from engine import Generator
 from engine.base.errors import BackendUnavailable, Cancelled, EngineError, InputError, TimedOut, UnsupportedError
 from engine.methods.generate import prepare_one
 
+from ..tools.clocks import jumping_clock
 from ..tools.generators import SOURCES, language_model, translator
 from ..tools.interrupts import interrupt_at, interruptible
 from ..tools.paths import ROOT
@@ -203,16 +204,16 @@ def test_requests_that_come_during_the_end_of_the_block_end():
 
 def test_a_deadline_that_comes_while_a_text_is_read(monkeypatch):
     """It was in the future when the caller gave it, so that it is no wrong argument."""
-    generator = Generator(language_model(tiny_text()))
+    generator, jump = Generator(language_model(tiny_text())), jumping_clock(monkeypatch)
     with generator.session() as session:
         def slow(*given, **options):
-            time.sleep(0.03)
+            jump(2000)
             return prepare_one(*given, **options)
 
-        for late in (slow, lambda *given, **options: (prepare_one(*given, **options), time.sleep(0.03))[0]):
+        for late in (slow, lambda *given, **options: (prepare_one(*given, **options), jump(2000))[0]):
             monkeypatch.setattr("engine.interface.session.prepare_one", late)
             with pytest.raises(TimedOut, match="the request did not end before its deadline"):
-                session.submit("the cat", deadline=time.monotonic() + 0.02).result(60)
+                session.submit("the cat", deadline=time.monotonic() + 1000).result(60)
 
 
 def test_what_belongs_to_one_process_says_so():

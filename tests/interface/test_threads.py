@@ -156,8 +156,10 @@ def test_an_interrupt_of_one_caller_leaves_the_others_right(engine):
             assert same(engine.encode(texts), expected)
 
     threads = [begin(use), begin(use)]
-    interrupt_often(lambda: same(engine.encode(texts), expected), INTERRUPTS, random.Random(3))
-    over.append(True)
+    try:
+        interrupt_often(lambda: same(engine.encode(texts), expected), INTERRUPTS, random.Random(3))
+    finally:
+        over.append(True)
     results(threads)
 
 

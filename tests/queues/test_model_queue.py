@@ -14,7 +14,9 @@ import threading
 import time
 import weakref
 from copy import deepcopy
+from itertools import count
 from linecache import getline
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,10 +29,11 @@ from engine.queues.model_queue import ModelQueue
 from engine.queues.work import Work
 
 from ..tools import outside
+from ..tools.clocks import jumping_clock
 from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
 from ..tools.paths import ROOT
-from ..tools.threads import wait_for
+from ..tools.threads import begin, wait_for
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "300"))
@@ -220,7 +223,7 @@ def callers_of(monkeypatch, patience, **constants):
     for name, value in constants.items():
         monkeypatch.setattr(model_queue, name, value)
     stepper, queue = Stepper(), ModelQueue(1024)
-    queue._callers, queue._seconds, queue._ended, queue._patience = 2, 1.0, time.perf_counter(), patience
+    queue._callers, queue._seconds, queue._ended, queue._patience = 2, 1.0, model_queue.time.perf_counter(), patience
     return stepper, queue
 
 
@@ -238,7 +241,12 @@ def test_a_caller_waits_a_moment_for_another_that_comes_again(monkeypatch):
 
 @pytest.mark.parametrize(("costs", "constants", "patience"), [([5], {"MOST_REST": 0.01}, 0.125), ([300], {}, 0.5)])
 def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatch):
-    """The other caller does not come; nobody waits for it beside a work that is a good batch by itself."""
+    """The other caller does not come; nobody waits for it beside a work that is a good batch by itself.
+
+    The clock of the queue moves by a millisecond at each look, so that a rest begins however slow the machine is.
+    """
+    looks = count(1)
+    monkeypatch.setattr(model_queue, "time", SimpleNamespace(perf_counter=lambda: next(looks) / 1000))
     stepper, queue = callers_of(monkeypatch, 0.5, **constants)
     [_] = queue.rows(stepper.work(2, costs))
     assert (queue._patience, queue._callers) == (patience, 1)
@@ -393,10 +401,10 @@ def test_a_caller_that_waits_looks_at_its_own_stop(held):
 
 
 @pytest.mark.parametrize("how", ["stop", "deadline", "cancel"])
-def test_a_stop_ends_the_batch_of_a_work_alone(how):
-    stepper, queue = Stepper(), ModelQueue(100)
+def test_a_stop_ends_the_batch_of_a_work_alone(how, monkeypatch):
+    stepper, queue, jump = Stepper(), ModelQueue(100), jumping_clock(monkeypatch)
     stepper.goes_on = False
-    stop, deadline = Stop(), time.monotonic() + 0.1 if how == "deadline" else 0.0
+    stop, deadline = Stop(), time.monotonic() + 1000 if how == "deadline" else 0.0
     ticket = queue.submit(stepper.work(1), stop=stop, deadline=deadline)
     thread = in_thread(ticket.result)
     wait_for(lambda: stepper.begun)
@@ -404,6 +412,8 @@ def test_a_stop_ends_the_batch_of_a_work_alone(how):
         stop.cancelled = True
     elif how == "cancel":
         ticket.cancel()
+    else:
+        jump(2000)
     assert isinstance(results([thread])[0], TimedOut if how == "deadline" else Cancelled)
     assert is_empty(queue)
 
@@ -436,7 +446,7 @@ def test_a_thousand_threads(held):
             assert [row.tolist() for row in queue.submit(work, owner=str(i % 7)).result()] == expected(work)
 
     threads = [in_thread(call, i) for i in range(1000)]
-    wait_for(lambda: len(queue._asleep) == 1000)
+    wait_for(lambda: len(queue._arrived) == 1000)
     stepper.goes_on = True
     assert results(threads) == [None] * 1000
     assert queue.counts.sequences == 1 + sum(1 + n * (i % 3) for n in range(3) for i in range(1000))
@@ -453,7 +463,7 @@ def test_a_call_in_the_middle_of_a_step_is_refused():
 
 
 def test_what_a_signal_handler_raises_is_for_its_caller(held):
-    """The main thread steps for another caller when its handler raises."""
+    """The main thread steps for another caller when its handler raises, unless the other caller is first."""
     stepper, queue = held
 
     class Alarm(Exception):
@@ -467,9 +477,8 @@ def test_what_a_signal_handler_raises_is_for_its_caller(held):
     calls = []
 
     def raise_once():
-        calls.append(True)
-        if len(calls) == 1:
-            assert threading.current_thread() is threading.main_thread()
+        calls.append(threading.current_thread())
+        if calls == [threading.main_thread()]:
             signal.raise_signal(signal.SIGALRM)
 
     try:
@@ -481,7 +490,7 @@ def test_what_a_signal_handler_raises_is_for_its_caller(held):
         except Alarm:
             assert own.result()[0].tolist() == [0.0, 0.0]
         else:
-            assert not calls or stepper.threads[-1] is not threading.main_thread()
+            assert calls[0] is not threading.main_thread()
     finally:
         signal.signal(signal.SIGALRM, before)
     assert results(other) == [[[0.0, 2.0]]]
@@ -539,18 +548,20 @@ def test_interrupts_at_any_moment_leave_nobody_waiting():
 
     threads = [in_thread(call, seed) for seed in (1, 2, 3)]
     arrived = 0
-    with interruptible():
-        while arrived < INTERRUPTS:
-            work = stepper.work(9, [rng.randrange(1, 40) for _ in range(9)])
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 0.003))
-                with queue.submit(work) as ticket:
-                    found = [row.tolist() for row in ticket.result()]
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                assert found == expected(work)
-            except KeyboardInterrupt:
-                arrived += 1
-    over.append(True)
+    try:
+        with interruptible():
+            while arrived < INTERRUPTS:
+                work = stepper.work(9, [rng.randrange(1, 40) for _ in range(9)])
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 0.003))
+                    with queue.submit(work) as ticket:
+                        found = [row.tolist() for row in ticket.result()]
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    assert found == expected(work)
+                except KeyboardInterrupt:
+                    arrived += 1
+    finally:
+        over.append(True)
     assert results(threads) == [None] * 3
     del ticket
     last = stepper.work(4)
@@ -775,8 +786,16 @@ def test_a_close_without_drain_ends_what_waits():
     first = queue.submit(stepper.work(1))
     wait_for(lambda: stepper.begun)
     waits = queue.submit(stepper.work(2))
-    threading.Timer(0.02, lambda: setattr(stepper, "goes_on", True)).start()
+
+    def go_on_after_the_close():
+        try:
+            wait_for(lambda: queue._refusal)
+        finally:
+            stepper.goes_on = True
+
+    opened = begin(go_on_after_the_close)
     queue.close(drain=False)
+    opened.result(WAIT)
     assert first.result()[0].tolist() == [0.0, 1.0]
     with pytest.raises(Closing):
         waits.result()

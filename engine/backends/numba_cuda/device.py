@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -29,24 +30,30 @@ class Device(Protocol):
     turn: AbstractContextManager[Any]
     """A lock that a thread holds while it queues work; it may take it again within."""
 
+    @abstractmethod
     def activate(self) -> None:
         """Make this the calling thread's device; raises `BackendUnavailable` if that is impossible."""
 
+    @abstractmethod
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an array on the device, not initialised."""
 
+    @abstractmethod
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return an array in page-locked host memory, which is copied without an intermediate buffer."""
 
+    @abstractmethod
     def copy(self, target: Any, source: Any) -> None:
         """Queue a copy between contiguous arrays of one shape and dtype, either of which may be on the host.
 
         The host array must not change until the copy is done.
         """
 
+    @abstractmethod
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
         """Queue a kernel; its arguments are arrays on the device and scalars."""
 
+    @abstractmethod
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """Run `work`, which queues launches, and return a function that queues the same launches again.
 
@@ -54,6 +61,7 @@ class Device(Protocol):
         may be run twice, and must not repeat its preparations in the second run.
         """
 
+    @abstractmethod
     def mark(self) -> Callable[[], None]:
         """Return a function that waits until all work that is queued now is done."""
 
@@ -77,6 +85,7 @@ class Device(Protocol):
         self.wait()
         return copy
 
+    @abstractmethod
     def tensor_map(self, matrix: Any, box_rows: int) -> Any:
         """Return a new tensor map, with which Hopper's TMA copies boxes [box_rows, 64] of a bfloat16 matrix.
 
@@ -88,15 +97,19 @@ class Device(Protocol):
     stream: Any
     """The number of the stream of all work, for libraries that share an array by DLPack."""
 
+    @abstractmethod
     def pointer(self, array: Any) -> int:
         """Return the address of an array on the device."""
 
+    @abstractmethod
     def adopt(self, pointer: int, count: int, dtype: Any, owner: Any) -> Any:
         """Return an array [count] at an address on this device; it keeps the owner of the memory alive."""
 
+    @abstractmethod
     def gpu_of(self, pointer: int) -> int | None:
         """Return the number of the GPU with the memory at an address; None if this process has no such memory."""
 
+    @abstractmethod
     def wait_for(self, stream: int | None) -> None:
         """Wait until all work on a stream of another library is done, or on all streams for None."""
 
