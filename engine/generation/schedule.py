@@ -175,9 +175,9 @@ class Schedule:
         size = min(self.prompt_tokens(decoding, len(short)), max(1, self.budget.tokens - decoding))
         if not size:
             return []
-        of_long = self.prompt_tokens(decoding)      # what is left for those that are not short
-        # What is left of the step: `size` tokens, `rows` sequences, and `scores` numbers.
-        rows, scores = max(1, self.budget.rows - decoding), self._most_scores
+        # What is left of the step: `size` tokens, `of_long` of them for prompts that are not short, `rows` sequences,
+        # and `scores` numbers.
+        of_long, rows, scores = self.prompt_tokens(decoding), max(1, self.budget.rows - decoding), self._most_scores
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
