@@ -81,13 +81,12 @@ def score_weights(program: Program, weights: Mapping[str, np.ndarray]) -> dict[s
 
 def upload_weights(device: Device, program: Program, weights: Mapping[str, np.ndarray],
                    of_scores: Mapping[str, np.ndarray], convert: Callable[[np.ndarray], np.ndarray],
-                   layouts: Mapping[str, Layout], longest: int,
-                   convert_table: Callable[[np.ndarray], np.ndarray]) -> Weights:
+                   layouts: Mapping[str, Layout], longest: int, convert_table: Callable[[np.ndarray], np.ndarray],
+                   ) -> Weights:
     """Copy all weights to the device.
 
     of_scores: `score_weights` of the program. convert: converts the float32 weight of a linear map to operands;
-    convert_table: does so without laying them out for a kernel. longest: the most tokens of a sequence, which limits
-    distances
+    convert_table: does so without laying them out for a kernel. longest: the most tokens of a sequence, of distances.
     """
 
     def affine(weight: np.ndarray, bias: np.ndarray) -> DeviceAffine:
