@@ -150,7 +150,7 @@ class CommandParser(Parser):
     def _check_places(self, words: Sequence[str], left: Sequence[str]) -> None:
         """End the program where an option and a word without one both give the model, or the file.
 
-        words: those in the places behind the model. left: those that are too many.
+        words: what was typed behind the model. left: the words for which the command has no place.
         """
         by_option = self._taken.places
         models = [*filter(_is_model, words)]

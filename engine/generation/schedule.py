@@ -177,7 +177,8 @@ class Schedule:
             return []
         # What is left of the step: `size` tokens, `of_long` of them for prompts that are not short, `rows` sequences,
         # and `scores` numbers.
-        of_long, rows, scores = self.prompt_tokens(decoding), max(1, self.budget.rows - decoding), self._most_scores
+        of_long = self.prompt_tokens(decoding) if short else size
+        rows, scores = max(1, self.budget.rows - decoding), self._most_scores
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
@@ -258,8 +259,8 @@ class Schedule:
         return fresh[low] + share * (fresh[high] - fresh[low])
 
     def _is_short(self, sequence: Sequence) -> bool:
-        """Return whether a step of `idle_seconds` can read the rest of a sequence, and its source."""
-        if self.pace is None or self._seconds_a_token is None:
+        """Return whether a step of `idle_seconds` can read the rest of a sequence, and its source, if that counts."""
+        if self.pace is None or not self.pace.weighs or self._seconds_a_token is None:
             return False
         tokens = sequence.unread + (0 if sequence.read else sequence.work.source)
         return tokens * self._seconds_a_token <= self.pace.idle_seconds

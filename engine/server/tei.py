@@ -163,7 +163,7 @@ def _images_or_pairs(value: Any, model: AnyModel) -> tuple[Any, bool]:
         inputs, single = images_or_texts("inputs", value, model)
         if isinstance(inputs, SentImages):
             return inputs, single
-        if has_items:       # each object is a text of its own, and no half of a pair
+        if has_items:       # each object is a whole text, so two of them are no pair
             value = inputs[0] if single else [[text] for text in inputs]
     single = isinstance(value, str) or any(isinstance(one, str) for one in value)
     rows: Sequence[Any] = [value] if single else value

@@ -30,9 +30,9 @@ def interruptible() -> Iterator[None]:
 
 
 def interrupt_often(call: Callable[[], bool], times: int, rng: random.Random, soonest: float = 1e-6) -> None:
-    """Repeat a call until so many interrupts have arrived at random moments in it; it must return True if it returns.
+    """Repeat a call until it was interrupted `times` times, at random moments; where it returns, it must return True.
 
-    The moments end with the shortest time of three calls, because one call may wait long for its CPU.
+    The moments lie within the shortest time of three calls, because one call may wait long for its CPU.
     """
     arrived, latest = 0, float("inf")
     for _ in range(3):

@@ -46,7 +46,7 @@ def submit(queue: StepQueue, request: Any, priority: int = 0, owner: str = "", d
 
 
 def step_often(queue: StepQueue, times: int) -> None:
-    """Step so many times."""
+    """Compute this number of steps."""
     for _ in range(times):
         queue.step()
 

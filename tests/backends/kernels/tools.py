@@ -96,7 +96,10 @@ def guarded(rows: int, columns: int, stride: int | None = None) -> np.ndarray:
 
 
 def guarded_copy(x: np.ndarray | None, columns: int | None = None) -> np.ndarray | None:
-    """Return rows x with zeros up to so many columns, with the strides of such an array of `guarded`; None of None."""
+    """Return a copy of x in an array of `guarded`, with zeros behind its own columns; None if x is None.
+
+    columns: of the copy; None for those of x.
+    """
     if x is None:
         return None
     view = guarded(len(x), columns or x.shape[1])
