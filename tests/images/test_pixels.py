@@ -66,6 +66,15 @@ def test_an_image_that_is_only_scaled_keeps_its_size():
     assert np.array_equal(pixels_of(pixels, ImageConfig(factor=1.0)), pixels.transpose(2, 0, 1).astype(np.float32))
 
 
+def test_an_odd_row_of_zeros_stands_above_and_left_of_a_small_image():
+    """`center_crop` of transformers puts ceil(difference / 2) rows above an image that is smaller than its crop."""
+    pixels = picture(4, 5)
+    found = pixels_of(pixels, ImageConfig(crop=(7, 8), factor=1.0))
+    expected = np.zeros((3, 7, 8), np.float32)
+    expected[:, 2:6, 2:7] = pixels.transpose(2, 0, 1)
+    assert np.array_equal(found, expected)
+
+
 @pytest.mark.parametrize(("height", "width", "shortest", "longest", "expected"), [
     (40, 60, 20, None, (20, 30)), (60, 40, 20, None, (30, 20)), (7, 7, 9, None, (9, 9)), (3, 7, 10, None, (10, 23)),
     (40, 400, 20, 50, (5, 50)), (400, 40, 20, 50, (50, 5)), (40, 60, 20, 50, (20, 30)), (10, 100, 20, 100, (10, 100))])

@@ -32,7 +32,7 @@ MISTAKES = (
          "engine/images/pixels.py",
          "first = (kept - size + 1) // 2",
          "first = (kept - size) // 2",
-         "tests/images/test_pixels.py::test_pixels_equal_transformers"),
+         "tests/images/test_pixels.py::test_an_odd_row_of_zeros_stands_above_and_left_of_a_small_image"),
     seed("An image that its EXIF data turn is read as it lies in the file.",
          "engine/images/sources.py",
          "image = operations.exif_transpose(image)",
