@@ -1,4 +1,4 @@
-"""The connections of a server: how many there are, and which of them end so that others find room."""
+"""Limit the open connections of a server, and end idle ones so that new ones find room."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ LOG = logging.getLogger("engine.server")
 
 
 class Connection(Protocol):
-    """A connection that can be ended."""
+    """A connection that `Connections` may end."""
 
     def end(self) -> None:
-        """End the connection, whose client has no request under way."""
+        """End the connection at once; only called while its client has no request under way."""
 
 
 class Connections:
     """The open connections of a server, of which there is a limit: each takes a descriptor of the process."""
 
     def __init__(self, most: int):
+        """most: the number of connections that may be open at a time."""
         self._most = most
         self._open: set[Connection] = set()
-        self._idle: dict[Connection, None] = {}     # those without a request under way, the longest wait first
+        self._idle: dict[Connection, None] = {}     # an ordered set; the connection that has waited longest is first
 
-    def add(self, one: Connection) -> bool:
-        """Take a new connection; return False where there are too many, and all of them have a request under way.
+    def add(self, connection: Connection) -> bool:
+        """Add a new connection; return False if the limit is reached and all others have a request under way.
 
-        The connection that has waited for a request for the longest time ends for the new one.
+        At the limit, the connection that has waited longest for a request ends.
         """
         if len(self._open) >= self._most:
             LOG.warning("%d connections are open, and there may be no more, as each takes a descriptor (ulimit -n): "
@@ -37,17 +38,17 @@ class Connections:
                 return False
             self.remove(oldest)
             oldest.end()
-        self._open.add(one)
-        self.set_idle(one, True)
+        self._open.add(connection)
+        self.set_idle(connection, True)
         return True
 
-    def set_idle(self, one: Connection, idle: bool) -> None:
-        """Say whether a connection has no request under way; nothing for one that is not open."""
-        self._idle.pop(one, None)
-        if idle and one in self._open:
-            self._idle[one] = None
+    def set_idle(self, connection: Connection, idle: bool) -> None:
+        """Note whether a connection has no request under way; do nothing for one that is not open."""
+        self._idle.pop(connection, None)
+        if idle and connection in self._open:
+            self._idle[connection] = None
 
-    def remove(self, one: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """Forget a connection that ends."""
-        self._open.discard(one)
-        self._idle.pop(one, None)
+        self._open.discard(connection)
+        self._idle.pop(connection, None)

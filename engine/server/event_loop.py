@@ -1,4 +1,4 @@
-"""What the event loop of a server has beside asyncio: results and calls of other threads, rests, alarms of requests."""
+"""Help the event loop of a server: calls from other threads (`Replies`, `News`), rests (`Rest`), timers (`Alarm`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
-"""How long the event loop leaves the cores to the model: a share of the time of waiting work, up to 50 ms, or not at
-all for 5 ms or less."""
+"""The event loop rests for 1/16 of the seconds of work that waits, at most for 50 ms, and not at all where that is 5 ms
+or less."""
 
 
 Call: TypeAlias = Callable[[], object]
@@ -22,9 +22,10 @@ Call: TypeAlias = Callable[[], object]
 
 
 class Replies:
-    """Brings calls of other threads to the event loop, which is woken once for all calls that are there."""
+    """Runs functions of other threads in the event loop, which is woken once for all functions that wait."""
 
     def __init__(self) -> None:
+        """Belong to the event loop that runs now."""
         self._loop = asyncio.get_running_loop()
         self._calls: deque[Call] = deque()
         self._woken = False
@@ -46,13 +47,14 @@ class Replies:
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._woken = False     # first: what comes from now on wakes the loop again
+        """Call all functions that wait, in the event loop."""
+        self._woken = False     # before the calls are taken: each later `add` wakes the loop again
         while self._calls:
             self._calls.popleft()()
 
 
 def _settle(waiter: asyncio.Future[Any], future: Future[Any]) -> None:
-    """Give a future of the event loop the result of another one, unless it has one."""
+    """Give the event loop's future `waiter` the result of `future`, unless it has one or is cancelled."""
     if waiter.done():
         return
     if future.cancelled():
@@ -64,39 +66,39 @@ def _settle(waiter: asyncio.Future[Any], future: Future[Any]) -> None:
 
 
 class News:
-    """Says that there is something to take. One event loop listens, and any thread may ring."""
+    """A bell that any thread rings when it has something new, and that calls a function of one event loop."""
 
     def __init__(self) -> None:
         self._listener: tuple[Replies, Call] | None = None
-        self._rung = False      # since `answer`
+        self._rung = False      # whether `ring` was called since the last `answer`
 
     def listen(self, replies: Replies, function: Call) -> None:
-        """Let an event loop call a function after each `ring`, in place of the one before."""
+        """Let an event loop call `function` after each `ring`, in place of the function before."""
         self._listener, self._rung = (replies, function), False
 
     def end(self) -> None:
-        """Let nobody listen any more."""
+        """Call nothing after a `ring` any more."""
         self._listener = None
 
     def answer(self) -> None:
-        """Say that all is taken now that was there; a ring before it calls the function once."""
+        """Say that the listener reads all news now; until then, further rings call nothing."""
         self._rung = False
 
     def ring(self) -> None:
-        """Say that there is something to take."""
+        """Have the listener's function called, once until `answer`."""
         ring_all([self])
 
 
 def ring_all(several: Iterable[News]) -> None:
-    """Ring several, and wake each event loop once."""
+    """Ring several bells, and wake each event loop once for all of them."""
     calls: dict[Replies, list[Call]] = {}
     for news in several:
         listener = news._listener
         if listener is not None and not news._rung:
             news._rung = True
             calls.setdefault(listener[0], []).append(listener[1])
-    for replies, of_loop in calls.items():
-        replies.add(of_loop)
+    for replies, functions in calls.items():
+        replies.add(functions)
 
 
 class Rest:
@@ -110,20 +112,21 @@ class Rest:
         self._backlog, self._due = backlog, False
 
     def soon(self) -> None:
-        """Rest when the requests that are here now have gone on."""
+        """Rest once after the callbacks that wait in the event loop now, however often this is called."""
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._rest)
 
     def _rest(self) -> None:
+        """Block the event loop, so that the model's threads have all cores."""
         self._due = False
         seconds = min(LONGEST_REST, self._backlog() * REST)
         if seconds > SHORTEST_REST:
-            time.sleep(seconds)     # the whole loop rests, and that is its purpose
+            time.sleep(seconds)     # blocks the whole event loop on purpose
 
 
 class Alarm:
-    """Calls a function at a time, as one after the other for the parts of a request.
+    """Calls a function at a set time; a request sets it anew for each of its stages.
 
     Its one timer stays when the time is unset or becomes later, and is then set anew when it ends: each timer of the
     event loop takes as long as a small part of a short request.
@@ -136,10 +139,10 @@ class Alarm:
         self._due = math.inf
         self._call: Callable[[], object] = _nothing
         self.rang = False
-        """Whether the last time has come."""
+        """Whether the function of the last `set` was called."""
 
     def set(self, due: float, call: Callable[[], object]) -> None:
-        """Call a function at a `time.monotonic()`, which is that of the event loop, in place of the last one."""
+        """Call `call` when `time.monotonic()`, the event loop's clock, is `due`; replace the function set before."""
         self._due, self._call, self.rang = due, call, False
         if self._timer is None or due < self._timer.when():
             self._start()
@@ -158,12 +161,14 @@ class Alarm:
             self._timer.cancel()
 
     def _start(self) -> None:
+        """Replace the timer by one that ends at the due time."""
         self.end()
         self._timer = asyncio.get_running_loop().call_at(self._due, self._ring)
 
     def _ring(self) -> None:
+        """Call the function, or start the timer anew if the due time was postponed."""
         self._timer = None
-        if time.monotonic() < self._due < math.inf:     # it was set to a later time
+        if time.monotonic() < self._due < math.inf:     # it was postponed
             self._start()
         elif self._due < math.inf:
             self.rang = True

@@ -16,7 +16,7 @@ from .event_loop import News
 
 MARKERS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>"),
            ("<seed:think>", "</seed:think>"))
-"""What stands around the reasoning of models, in their templates and in their answers."""
+"""The first and the second marker of reasoning: the tokens between which models of each kind write it."""
 
 
 class Written(NamedTuple):
@@ -24,13 +24,13 @@ class Written(NamedTuple):
 
     text: str = ""
     reasoning: str = ""
-    """What the model wrote between the markers of reasoning."""
+    """The part that the model wrote between the markers of reasoning."""
     logprobs: Sequence[TokenLogprob] = ()
-    """Of its tokens, if they were asked for."""
+    """One for each of its tokens, if the request asks for them; empty otherwise."""
     front: Written | None = None
-    """The prompt that stands in front, in a whole answer and in its first piece, if that was asked for."""
+    """The echoed prompt, in a whole answer and in the first piece of one, if the request asks for it."""
     result: Generated | None = None
-    """The result, in a whole answer and in the last piece of one."""
+    """The result of the method, in a whole answer and in the last piece of one."""
 
 
 class _AnswerPart(IntEnum):
@@ -80,13 +80,13 @@ class Reasoning:
         return reasoning, content
 
     def end(self) -> tuple[str, str]:
-        """Return the rest."""
+        """Return the reasoning and the text that were held back, since no piece follows."""
         rest, self._held = self._held, ""
         return (rest.rstrip("\n"), "") if self._part == _AnswerPart.REASONING else (
             "", rest if self._part == _AnswerPart.BEFORE else "")
 
     def _reasoning(self) -> str:
-        """Return what is certain of the reasoning, and leave the rest held."""
+        """Return the reasoning that no later piece can change, and keep the characters behind it held back."""
         if self._begins:
             self._held = self._held.lstrip("\n")
             self._begins = not self._held
@@ -102,27 +102,28 @@ class Reasoning:
 
 
 def front_of(model: PreparedModel, echo: Echo | None) -> Written | None:
-    """Return the prompt that stands in front of an answer."""
+    """Return the echoed prompt of an answer with its text and log probabilities; None if `echo` is None."""
     return None if echo is None else Written(model.text_of(echo) or "", "", [*map(model.named, echo.logprobs)])
 
 
 class _Choice:
-    """One answer of a request, of which the tokens come one by one."""
+    """Makes the pieces of one answer of a request from its tokens, which come one by one."""
 
     def __init__(self, model: PreparedModel, work: Any, sample: int, reasoning: Reasoning | None):
+        """sample: the number of the answer among those of the work. reasoning: divides the answer, or None."""
         self._model, self._sample, self._reasoning = model, sample, reasoning
         self._text, self._logprobs, self._echo = work.new_text(), work.logprobs, work.echo
-        self._place = 0
+        self._place = 0     # the number of new tokens so far
 
     def add(self, token: int) -> Written:
-        """Return the piece that is certain with the next token."""
-        told = [self._model.named(self._logprobs[self._sample][self._place])] if self._logprobs else []
+        """Return the piece of the answer that is certain with the next token, which may have no text."""
+        logprobs = [self._model.named(self._logprobs[self._sample][self._place])] if self._logprobs else []
         self._place += 1
         text, reasoning = self._divided(self._text.add(token))
-        return Written(text, reasoning, told, self._front())
+        return Written(text, reasoning, logprobs, self._front())
 
     def end(self, result: Generated) -> Written:
-        """Return the last piece."""
+        """Return the last piece, with the text that was held back and the result."""
         text, reasoning = self._divided(self._text.end())
         if self._reasoning is not None:
             more, rest = self._reasoning.end()
@@ -130,11 +131,12 @@ class _Choice:
         return Written(text, reasoning, (), self._front(), result)
 
     def _front(self) -> Written | None:
-        """Return, once, the prompt that stands in front of the answer."""
+        """Return the echoed prompt, for the first piece; None for all others."""
         echo, self._echo = self._echo, None
         return front_of(self._model, echo)
 
     def _divided(self, text: str) -> tuple[str, str]:
+        """Return (text, reasoning) of a new piece of the model's text."""
         if self._reasoning is None:
             return text, ""
         reasoning, content = self._reasoning.add(text)
@@ -142,12 +144,12 @@ class _Choice:
 
 
 class TokenStream:
-    """The answers of a request, piece by piece. One thread reads it; the thread of the queue rings its news."""
+    """The answers of a request, piece by piece. The event loop reads it; the queue's thread rings `news`."""
 
     def __init__(self, model: PreparedModel, works: Sequence[Generation], tickets: Sequence[DecoderTicket],
                  reasoning: Callable[[Generation], Reasoning | None]):
-        """works: those of the tickets. reasoning: returns, for a work, what divides an answer into reasoning and
-        content, or None if its answers are not divided.
+        """works: those of the tickets, in the same order. reasoning: returns, for a work, a new `Reasoning` that
+        divides one of its answers, or None if its answers are not divided.
         """
         self._tickets = tickets
         self._choices: list[_Choice] = []
@@ -156,24 +158,24 @@ class TokenStream:
             self._firsts.append(len(self._choices))
             self._choices += [_Choice(model, work, sample, reasoning(work))
                               for sample in range(work.config.num_return_sequences)]
-        self._seen = [0] * len(tickets)
-        self._ended = [False] * len(tickets)
+        self._seen = [0] * len(tickets)         # the number of tokens that `take` has read, for each work
+        self._ended = [False] * len(tickets)    # whether `take` has returned the last piece, for each work
         self.news = News()
-        """Rings when there is something to take."""
+        """Rings when `take` has pieces to return."""
 
     @property
     def new_tokens(self) -> int:
-        """How many tokens were taken."""
+        """The number of new tokens that `take` has read."""
         return sum(self._seen)
 
     @property
     def ended(self) -> bool:
-        """Whether all pieces were given."""
+        """Whether `take` has returned all pieces."""
         return all(self._ended)
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to take."""
+        """Whether `take` has pieces to return."""
         for ticket, seen, ended in zip(self._tickets, self._seen, self._ended, strict=True):
             if not ended and has_news([ticket.entry], seen):
                 return True
@@ -185,7 +187,7 @@ class TokenStream:
         return all(ticket.done for ticket in self._tickets)
 
     def take(self) -> list[tuple[int, Written]]:
-        """Return the pieces that are there, each with the number of its answer.
+        """Return the new pieces since the last call, each with the number of its answer.
 
         Raises the error of the request, once there are no pieces before it.
         """
@@ -194,7 +196,7 @@ class TokenStream:
         for i, ticket in enumerate(self._tickets):
             if self._ended[i]:
                 continue
-            done = ticket.done      # first: then no further token comes
+            done = ticket.done      # is read before the tokens, so that none comes after a True
             tokens = ticket.tokens(self._seen[i])
             self._seen[i] += len(tokens)
             first = self._firsts[i]
@@ -208,7 +210,7 @@ class TokenStream:
         return pieces
 
     def _results(self, ticket: DecoderTicket) -> list[Generated]:
-        """Return the results of a work; raises its error, or that of the work because of which it was cancelled."""
+        """Return the results of a work, or raise its error; a cancelled work raises that of the one that failed."""
         if isinstance(ticket.error, Cancelled):
             for other in self._tickets:
                 if other.error is not None and not isinstance(other.error, Cancelled):
@@ -217,6 +219,6 @@ class TokenStream:
         return results
 
     def cancel(self) -> None:
-        """End what is not done; its rows are free after the present step."""
+        """Cancel the works that are not done; their rows of the batch are free after the present step."""
         for ticket in self._tickets:
             ticket.cancel()
