@@ -211,7 +211,7 @@ MISTAKES = (
          "tests/backends/cpu/test_decoder.py::test_forks_copy_the_cell_that_they_leave", build=("native",)),
     seed("A step that fails keeps the cells of the cache that it took.",
          "engine/backends/cpu/decoder.py",
-         "        self._cache.keep(self._forest.parents_to_be())",
+         "        self._cache.keep(self._forest.possible_parents())",
          "        pass",
          "tests/backends/cpu/test_decoder.py::test_a_stopped_step_leaves_everything_as_it_was"),
     seed("A step of one token for each row forgets the offset of the position table.",

@@ -20,7 +20,7 @@ from ...weights.parameters import kept_finer
 from ..choice import scores_of
 from ..forest import Forest, Node
 from ..requests import Requests
-from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors, finite_rows
+from ..step_checks import cap_logits, check_attention_heads, check_scored, check_sources, check_vectors, finite_rows
 from ..steps import CacheStatistics, Chosen, Row, Scores, Words
 from ..wants import ALL, LineWants
 from .cache import Cache, CellTable
@@ -184,7 +184,7 @@ class CpuDecoder(Requests[CellTable]):
         full_rows = [replace(row, wants=ALL) for row in rows]
         self._run_pass(self._executor, new, [lines] if len(lines) else [], stop, picked=_picked(full_rows, len(lines)))
         with np.errstate(invalid="ignore"):
-            lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
+            lines = cap_logits(lines[:, : self.vocab_size], self._config.logits_softcap)
         return scores_of(rows, wanted, self._add_hypotheses(new), lines)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
@@ -254,7 +254,7 @@ class CpuDecoder(Requests[CellTable]):
 
     def _repair_rows(self) -> None:
         """Free all cells but those of hypotheses that may become parents."""
-        self._cache.keep(self._forest.parents_to_be())
+        self._cache.keep(self._forest.possible_parents())
 
     def _new_rows(self, rows: Sequence[Row]) -> _NewRows:
         """Check the rows of a step, and take cells for their tokens, which a repair frees if the pass fails."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...base.errors import InputError, UnsupportedError
 from ..ops_interface import A_SCORE, AttentionCall
-from ..score_functions import CACHED, CacheKey, run_time_array, split, surroundings
+from ..score_functions import CACHED, CacheKey, run_time_array, split_score_mod, surroundings
 from .shared_array import SharedArray
 from .toolchain import ArrayType, device_function, types
 
@@ -26,7 +26,7 @@ class ScoreFunction:
     types: tuple[Any, ...]
     """The types of the further arguments."""
     arrays: list[np.ndarray]
-    """Their values; a scalar is an array without axes."""
+    """The values of the further arguments; a scalar is an array without axes."""
 
 
 def score_function(call: AttentionCall, capability: tuple[int, int]) -> ScoreFunction:
@@ -36,11 +36,11 @@ def score_function(call: AttentionCall, capability: tuple[int, int]) -> ScoreFun
     one that Numba cannot compile for a GPU.
     """
     assert call.score_mod is not None
-    function, given = split(call.score_mod)
-    arrays = [run_time_array(name, value) for name, value in given.items()]
+    function, arguments = split_score_mod(call.score_mod)
+    arrays = [run_time_array(name, value) for name, value in arguments.items()]
     key = CacheKey(function.__code__, surroundings(function), tuple((a.dtype, a.ndim) for a in arrays), function)
     compiled, kinds = _compiled(key, capability)
-    _check_corners(call, partial(function, **given))
+    _check_corners(call, partial(function, **arguments))
     return ScoreFunction(compiled, kinds, arrays)
 
 

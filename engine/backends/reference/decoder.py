@@ -22,7 +22,7 @@ from ..execute import Execution
 from ..forest import Forest, Node, path
 from ..ops_interface import Ops
 from ..requests import Requests
-from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors
+from ..step_checks import cap_logits, check_attention_heads, check_scored, check_sources, check_vectors
 from ..steps import CacheStatistics, Row, Scores
 from ..wants import LineWants
 from .attention import attention_weights
@@ -215,7 +215,7 @@ class ReferenceDecoder(Requests[Rows]):
                     assert row is not None
                     buffers[operation.out] = buffers[operation.x][:, len(row.tokens) - row.scored :]
                 case Store():
-                    arrays[operation.array] = capped(buffers[operation.x], operation.softcap)
+                    arrays[operation.array] = cap_logits(buffers[operation.x], operation.softcap)
                 case _:
                     execution.run([operation], buffers)
         return arrays

@@ -18,7 +18,7 @@ import numpy as np
 
 from ....base.errors import BackendUnavailable
 from ....base.install import install_command
-from ...score_functions import CACHED, CacheKey, run_time_array, split, surroundings
+from ...score_functions import CACHED, CacheKey, run_time_array, split_score_mod, surroundings
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ def compile_score_mod(score_mod: Callable[..., float]) -> ScoreModCode:
         raise BackendUnavailable(
             f"score_mod needs Numba here; {install_command('numba')}, or pass backend='reference', which needs none"
         )
-    function, arguments = split(score_mod)
+    function, arguments = split_score_mod(score_mod)
     arrays = [run_time_array(name, value) for name, value in arguments.items()]
     walk = compiled(function, tuple((array.dtype, array.ndim) for array in arrays))
     words = np.array([0] + [word for array in arrays for word in (array.ctypes.data, *array.shape)], np.int64)
