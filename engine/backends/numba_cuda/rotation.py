@@ -1,4 +1,4 @@
-"""The cosines and sines of a model's rotary embeddings on the device, as many as passes have read positions."""
+"""Hold the cosines and sines of a model's rotary embeddings on the device, up to the largest position so far."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Rotations:
         return self._tables[rotary]
 
     def hold(self, positions: int) -> bool:
-        """Compute the tables anew if they lack one of the first `positions` positions; returns whether they did."""
+        """Compute longer tables if they lack one of the first `positions` positions; return whether they did.
+
+        The length at least doubles, so that growing positions make few new tables.
+        """
         positions = min(positions, self._limit)
         if positions <= self._positions:
             return False

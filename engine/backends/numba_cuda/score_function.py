@@ -46,6 +46,7 @@ def score_function(call: AttentionCall, capability: tuple[int, int]) -> ScoreFun
 
 @lru_cache(CACHED)
 def _compiled(key: CacheKey, capability: tuple[int, int]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the device function of a score function, and the types of its further arguments, after a test of both."""
     from .compiler import score_type  # raises `BackendUnavailable` where there is no compiler
 
     kinds, name = tuple(starmap(_type, key.arguments)), key.function.__name__
@@ -60,6 +61,7 @@ def _compiled(key: CacheKey, capability: tuple[int, int]) -> tuple[Callable[...,
 
 
 def _type(dtype: np.dtype, ndim: int) -> Any:
+    """Return the kernel type of a further argument; raises `UnsupportedError` for a dtype that kernels lack."""
     scalar = getattr(types, "boolean" if dtype.kind == "b" else dtype.name, None)
     if scalar is None:
         raise UnsupportedError(f"score_mod: a GPU takes no numbers of {dtype}; convert them to float32 or float64")
@@ -67,7 +69,7 @@ def _type(dtype: np.dtype, ndim: int) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first lines of an error of Numba that say something, on one line."""
+    """Return an error of Numba on one line of at most 300 characters, without lines that only point to its source."""
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line and not line.startswith(("Failed in", "-", "^")))[:300]
 

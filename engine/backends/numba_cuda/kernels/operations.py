@@ -203,6 +203,7 @@ def column_maxima_kernel() -> Kernel:
 
 @device_function
 def _larger_or_nan(x: Any, y: Any) -> Any:
+    """Return the larger of two numbers, or NaN if either is NaN."""
     return x if x >= y or x != x else y
 
 
@@ -268,7 +269,7 @@ def sum_kernel() -> Kernel:
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield all of them."""
+    """Yield all kernels of this module."""
     for weighted, biased in product((False, True), repeat=2):
         yield unpadded_norm_kernel(weighted=weighted, biased=biased)
     for weighted in (False, True):

@@ -22,8 +22,9 @@ from .warp import bf16_of_bits
 _G, _T = np.arange(32) // 4, np.arange(32) % 4
 
 
-# What the emulator runs for the three instructions, on the arrays [32] of a warp.
+# The emulator runs these three functions in place of the instructions, on arrays [32], a number for each lane.
 def _mma(*registers: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Run `mma`; registers: four of A, two of B, four sums. Returns the four new sums."""
     from .tensor_cores import add_products  # Numba compiles it, which a process without an emulator does without
 
     a, b, sums = np.empty((16, 16), np.float32), np.empty((8, 16), np.float32), np.empty((16, 8), np.float32)
@@ -37,7 +38,7 @@ def _mma(*registers: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _split(matrix: np.ndarray, rows: np.ndarray, depth: np.ndarray, pairs: np.ndarray) -> None:
-    """Write each lane's two numbers into a matrix."""
+    """Write the two bfloat16 numbers of each lane's register to (rows, depth) and (rows, depth + 1) of a matrix."""
     matrix[rows, depth] = bf16_of_bits(pairs & np.uint32(0xFFFF))
     matrix[rows, depth + 1] = bf16_of_bits(pairs >> np.uint32(16))
 

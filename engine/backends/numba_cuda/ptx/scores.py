@@ -31,7 +31,7 @@ def _registers(m_tiles: int, keys: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _gather(addresses: np.ndarray, dtype: Any, there: np.ndarray | None = None) -> np.ndarray:
-    """Return the numbers at the addresses of 32 lanes, and 0 for a lane that reads nothing."""
+    """Return the numbers [32] at the addresses of the lanes, for the emulator; 0 for a lane that is not `there`."""
     there = np.ones(len(addresses), bool) if there is None else there
     found: np.ndarray = np.zeros(len(addresses), dtype)
     if there.any():

@@ -41,6 +41,7 @@ def _cut(significand: int, shift: int) -> int:
 
 @njit
 def _add(x_bits: np.ndarray, y_bits: np.ndarray, sums: np.ndarray) -> None:     # pragma: no cover - compiled
+    """Add x y^T to sums [M,N] in place; x_bits [M,K], y_bits [N,K]: the float32 bits of finite bfloat16 numbers."""
     (M, K), N = x_bits.shape, len(y_bits)
     bits = sums.view(np.int32)
     x, x_exponents = np.empty((M, K), np.int64), np.empty((M, K), np.int64)
