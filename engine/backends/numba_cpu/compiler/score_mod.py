@@ -31,8 +31,8 @@ class ScoreModCode:
     """The value of its argument `captured`."""
     words: np.ndarray
     """The int64 words at the address `captured`; see score_walk.py."""
-    kept: tuple
-    """The other objects that own the memory at these addresses."""
+    owners: tuple
+    """The other objects that own the code and the memory at these addresses."""
 
     @property
     def failed(self) -> bool:
@@ -69,7 +69,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 
 def compiled(function: FunctionType, arguments: tuple[tuple[np.dtype, int], ...]) -> Any:
-    """Return the compiled form of a function, from the cache if code, surroundings and argument types are the same."""
+    """Return a function's loop, a `CFunc`, from the cache if code, surroundings and argument types are the same."""
     request = CacheKey(function.__code__, surroundings(function), arguments, function)
     with _lock:
         return _compiled(request)

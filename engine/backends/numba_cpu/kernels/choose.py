@@ -46,7 +46,7 @@ changed_values = on_stack(types.float32, 2 * PART)
 
 @inline
 def penalized(logit: Float, penalty: Float) -> Float:
-    """Return the logit of a token that a text has already."""
+    """Return the logit of a token that the text has already, after the repetition penalty."""
     return logit * penalty if logit < 0 else logit / penalty
 
 
@@ -196,7 +196,7 @@ def keep_best(values: Floats, own: Floats, ids: Ints, n: Size, k: Size) -> Float
 
 @inline
 def add_candidate(c: RowChoice, value: Float, own: Float, id: Size) -> None:
-    """Append a candidate for the best."""
+    """Append a word with its changed and own logit to the candidates for the best."""
     count = c.count
     c.values[count], c.own[count], c.ids[count] = value, own, np.int32(id)
     c.count = count + 1
@@ -298,7 +298,7 @@ def copy_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_v
 
 def keep_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_values: Floats, to_own: Floats,
                to_ids: Ints) -> Size:
-    """Copy the words above a bar, in their order; return how many."""
+    """Copy the words above a bar, in their order; return how many. The kernel table holds this."""
     return copy_above(values, own, ids, n, bar, to_values, to_own, to_ids)
 
 
@@ -315,7 +315,7 @@ _sum_above = sum_of(_add_above)
 
 
 def sum_above(values: Floats, powers: Floats, n: Size, bar: Float) -> Float:
-    """Return about the sum of the powers of the words above a bar."""
+    """Return the sum, within rounding, of the powers of the words whose values are above a bar."""
     return _sum_above(powers, n, (values, v_set1(bar)))
 
 
@@ -399,7 +399,7 @@ def passes(c: RowChoice, id: Size, n: Size, highest: Float) -> bool:
 
 @inline
 def choose_changed(c: RowChoice, x: Floats, before: Before, id: Size, n: Size, highest: Float, total: Float) -> None:
-    """Choose what a row wants that wants more than the best one, or whose logits are changed."""
+    """Choose the words of a row whose logits are changed, or that wants more than the best word."""
     for i in range(c.givens):
         if id <= c.given[i] < id + n:
             c.given_logits[i] = x[c.given[i] - id]

@@ -74,7 +74,7 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
 
 
 def fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
-    """Prefetch the cache lines that hold `size` bytes, at least one line."""
+    """Emit the prefetch of the cache lines that hold `size` bytes, at least one line, into the L2 cache."""
     fetch(b, pointer, locality=2)
 
     def another(values: list[ir.Value]) -> list[ir.Value]:
