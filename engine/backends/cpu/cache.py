@@ -194,9 +194,9 @@ class Cache:
 
         `addresses` and `_holders` then have an entry for each cell of all regions.
         """
-        self.addresses = np.concatenate([np.zeros_like(self._places) if memory is None
-                                         else memory.ctypes.data + self._places
-                                         for memory in self._regions] or [np.zeros(1, np.uintp)])
+        addresses = [np.zeros_like(self._places) if memory is None else memory.ctypes.data + self._places
+                     for memory in self._regions]       # a region that was given back has zeros
+        self.addresses = np.concatenate(addresses or [np.zeros(1, np.uintp)])
         unlisted = len(self._regions) * self._region_cells - len(self._holders)     # cells of new regions
         self._holders = np.concatenate([self._holders, np.zeros(unlisted, np.int32)])
         self._free = np.empty(self.cells, np.int32)

@@ -308,7 +308,10 @@ class CpuDecoder(Requests[CellTable]):
 
     def _inputs(self, rows: Sequence[Row], past: list[int],
                 single: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """Return the ids, the positions and the token types of all new tokens. single: whether each row has one."""
+        """Return the ids, positions and token types of all new tokens, int32 [N] each.
+
+        past: the tokens before each row. single: whether each row has one token, for which one array is faster.
+        """
         first = self._config.position_offset
         if not single:
             ids = np.concatenate([row.tokens for row in rows]).astype(np.int32)

@@ -28,8 +28,8 @@ must not be released. Other products exist in compiled kernels alone."""
 ABSENT: dict[str, Any] = {"name": b"", "instruction": b"", **SIZES}
 """The fields of a product that this process has no kernels for."""
 
-OF_COMPILED: dict[str, Any] = {"attend_rows": None, "attend_rows_scratch": None, "operands_depth": 0, "hidden_columns": 0,
-                         "approximates": 0}
+OF_COMPILED: dict[str, Any] = {"attend_rows": None, "attend_rows_scratch": None, "operands_depth": 0,
+                               "hidden_columns": 0, "approximates": 0}
 """The fields that replace those of a row of compiled kernels: attention is Numba's, and results between products are
 exact floats, so that a model has the same bits on every table with these products."""
 

@@ -80,8 +80,8 @@ def score_type(function: Callable[..., Any], further: Sequence[Any], capability:
     further: the types of the further arguments. Returns the name of the type of its result, and whether that is a real
     number.
     """
-    place = types.int64
-    signature = tuple(map(_in_numba, (types.float32, place, place, place, place, *further)))
+    index = types.int64
+    signature = tuple(map(_in_numba, (types.float32, index, index, index, index, *further)))
     _, result = numba_cuda.compile(rebuilt(function, _in_numba), signature, device=True, abi="numba", cc=capability,
                                    output="ptx")
     return str(result), isinstance(result, numba_types.Integer | numba_types.Float)

@@ -88,6 +88,7 @@ def write(pointer: int, device: tuple[int, int], dtype: str, shape: Sequence[int
     """
     sizes, steps = ((ctypes.c_int64 * len(numbers))(*numbers) for numbers in (shape, strides))
     code, bits = DTYPES[dtype]
+    # 1: numbers of an element, which is no vector; 0: the offset of the first byte; None: no manager beside _exported.
     tensor = Tensor(pointer, *device, len(shape), code, bits, 1, sizes, steps, 0, None,
                     ctypes.cast(_delete, ctypes.c_void_p).value)
     address = ctypes.addressof(tensor)

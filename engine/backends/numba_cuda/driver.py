@@ -30,7 +30,7 @@ OUT_OF_MEMORY = 2
 
 
 def bindings() -> ModuleType:
-    """Return the functions of the driver."""
+    """Return the module with the driver's functions, which is imported here, because it may not be installed."""
     from cuda.bindings import driver
 
     return driver

@@ -47,6 +47,7 @@ class CudaOps:
     def __init__(self, device: Device):
         self.device = device
         self._kept: dict[tuple[int, int], tuple[np.ndarray, list[Any]]] = {}
+        """By `_place`: an array of `keep`, and a list with its copy on the device once it has been used."""
         self._integers = recent_integers(device, RECENT)
 
     @cached_property

@@ -131,7 +131,7 @@ class CudaPlan:
 
     def _fetch(self, batch: Batch, stop: Stop, seen: Observation | None = None, steps: Sequence[Step] = ()
                  ) -> np.ndarray:
-        """Return the token vectors of all passes of a batch; seen, steps: as for `_passes`."""
+        """Return the token vectors, float32 [N, D], of all passes of a batch; seen, steps: as for `_passes`."""
         out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
         with self._device.turn:
             try:
@@ -139,7 +139,7 @@ class CudaPlan:
                     slot.fetch(self._result, out[group.tokens])
             finally:
                 for slot in self._slots:
-                    slot.finish()
+                    slot.finish()       # writes the vectors of the last groups to `out`
         return out
 
     def _passes(self, batch: Batch, stop: Stop = NEVER, seen: Observation | None = None, steps: Sequence[Step] = ()

@@ -133,6 +133,7 @@ class BFloat16Products:
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
+        """Queue the kernel of a linear map, with a tile by the size of its result; see `Products.linear`."""
         N, M = out.shape[0], weights.bias.shape[0]
         if self._tile is None and N <= linear_few.MOST_ROWS:
             self._linear_few(x, weights, out, activation, residual, gate)
@@ -159,6 +160,7 @@ class BFloat16Products:
 
     def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
+        """Queue the terms of relative positions if there are any, then attention; see `Products.attention`."""
         if scores.relative is not None:
             self._terms(qkv, scores.relative, scores.terms, 2 * heads)
         kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows, **scores.options)
@@ -208,6 +210,7 @@ class HopperProducts(BFloat16Products):
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
+        """Queue the kernel of a linear map, with tensor maps of its operands; see `Products.linear`."""
         N, M, processors = out.shape[0], weights.bias.shape[0], self._device.multiprocessors
         if self._hopper_tile is None and N <= linear_few.MOST_ROWS:
             self._linear_few(x, weights, out, activation, residual, gate)
@@ -226,6 +229,7 @@ class HopperProducts(BFloat16Products):
 
     def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
+        """Queue attention by wgmma where its kernel can compute it; see `Products.attention`."""
         d = out.shape[1] // heads
         if d not in attention_hopper.WIDTHS or scores.kind == RELATIVE:
             super().attention(qkv, out, heads, scores, cu_seqlens, tiles, tile_rows)
@@ -239,6 +243,7 @@ class HopperProducts(BFloat16Products):
 
     def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Sequence[int], limits: Any, scores: ScoreRule
                            ) -> None:
+        """Queue attention of heads that lie apart, by wgmma where its kernel can compute it."""
         T, d = sizes[2], out.shape[1]
         if d not in attention_hopper.WIDTHS:
             super().separate_attention(q, k, v, out, sizes, limits, scores)
@@ -247,6 +252,7 @@ class HopperProducts(BFloat16Products):
         kernel = _hopper_attention(d, rows, capped=scores.softcap > 0, apart=True)
         grid = (min(self._device.multiprocessors, len(out) // T * -(-T // rows)),)
         maps = [self._map(matrix, attention_hopper.KEYS) for matrix in (q, k, v)]
+        # 1: the key heads of an array with one head; [:7]: this kernel has no terms of relative positions.
         self._device.launch(kernel, grid, *maps, out, self._sizes(*sizes), limits, np.int32(1),
                             *scores.arguments(*self._dummies)[:7])
 
@@ -307,12 +313,14 @@ class Float32Products:
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
+        """Queue the kernel of a linear map; see `Products.linear`."""
         addend = self._dummy if residual is None else residual
         self._device.launch(_float32_linear(activation, residual is not None, gate), float32.linear_grid(*out.shape), x,
                             weights.weight, weights.bias, addend, out)
 
     def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
+        """Queue the terms of relative positions if there are any, then attention; see `Products.attention`."""
         d = out.shape[1] // heads
         key_heads = (qkv.shape[1] // d - heads) // 2
         if (relative := scores.relative) is not None:

@@ -1,4 +1,8 @@
-"""Choose from a few columns of logits, and sum up their powers; choose.pxi explains it, and best.pxi the best words."""
+"""Choose from a few columns of logits, and sum up their powers; choose.pxi explains it, and best.pxi the best words.
+
+Arguments: c is the choice of a row (RowChoice in table.pxd); x are its logits of a part, the n words `id`, id + 1 and so
+on; `highest` is the largest of them, `allowed` the bits of the part, and `own` the model's own logits of the part.
+"""
 
 from __future__ import annotations
 
@@ -287,7 +291,7 @@ sum_of_scaled_powers = sum_of(_add_scaled_power)
 @helper
 def copy_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_values: Floats, to_own: Floats,
                to_ids: Ints) -> int:
-    """Copy the words above a bar, in their order; return how many."""
+    """Copy those of n words whose value is above a bar, in their order, and return how many; lists may be the same."""
     kept = 0
     for i in range(n):
         if values[i] > bar:
@@ -298,7 +302,7 @@ def copy_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_v
 
 def keep_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_values: Floats, to_own: Floats,
                to_ids: Ints) -> Size:
-    """Copy the words above a bar, in their order; return how many. The kernel table holds this."""
+    """Call copy_above; the kernel table holds this."""
     return copy_above(values, own, ids, n, bar, to_values, to_own, to_ids)
 
 
@@ -391,7 +395,10 @@ def choose_from(restricted: bool, c: RowChoice, x: Floats, before: Before, count
 
 @inline
 def passes(c: RowChoice, id: Size, n: Size, highest: Float) -> bool:
-    """Return whether nothing is chosen of a part: no change can make a logit larger than the bar."""
+    """Return whether nothing is chosen of a part: no change can make a logit larger than the bar.
+
+    A scale that is not 0 belongs to a row that draws, which reads every part; a penalty below 1 raises logits.
+    """
     if highest > c.bar or c.scale != 0 or c.penalty < 1:
         return False
     return not (c.next_added < c.additions and c.added[c.next_added] < id + n)

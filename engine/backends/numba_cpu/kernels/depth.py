@@ -133,7 +133,7 @@ def multiply_widened(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.V
     """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2]; a is not read beyond depth."""
     width = nv * WIDENED.vector
 
-    def add_last_step() -> Sums:
+    def add_last_step() -> Sums:        # of an odd depth: the first numbers of the last pairs of weights
         k = b.sub(depth, SIZE(1))
         w_last = _advance(b, w, b.mul(k, SIZE(width // 2)), WIDENED.w)
         rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]

@@ -23,7 +23,7 @@ _LEAST = -100_000       # the exponent of zero, below all others
 def _parts(bits: int, width: int) -> tuple[int, int]:
     """Return the signed significand, an integer of `width` bits, and the exponent of a float32's bits."""
     exponent, significand = bits >> 23 & 0xFF, bits & 0x7FFFFF
-    if exponent:
+    if exponent:        # a normal number, whose highest bit is not stored
         significand |= 0x800000
     significand >>= 24 - width
     if significand == 0:
