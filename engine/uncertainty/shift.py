@@ -17,9 +17,9 @@ def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """
     n, m = len(a), len(b)
     both = np.concatenate([a, b])
-    below_a = np.searchsorted(np.sort(a), both, side="right")
-    below_b = np.searchsorted(np.sort(b), both, side="right")
-    distance = int(np.abs(below_a * m - below_b * n).max())         # D n m, an integer, so that nothing is rounded
+    count_a = np.searchsorted(np.sort(a), both, side="right")       # how many of a are at most each number
+    count_b = np.searchsorted(np.sort(b), both, side="right")
+    distance = int(np.abs(count_a * m - count_b * n).max())         # D n m, an integer, so that nothing is rounded
     return distance / (n * m), _p_value(n, m, distance)
 
 

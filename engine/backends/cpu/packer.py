@@ -338,7 +338,10 @@ def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[Linea
 
 
 def _heads(width: int, heads: int | None, padded: int, start: int) -> Iterator[tuple[int, slice]]:
-    """Yield (first column, rows of the weight) for each head of a part that begins at column `start`."""
+    """Yield (first column, rows of the weight) for each head of a part that begins at column `start`.
+
+    width, padded: the columns of all heads without and with their padding. heads: None for a part that is one head.
+    """
     count = heads or 1
     for h in range(count):
         yield start + h * (padded // count), slice(h * (width // count), (h + 1) * (width // count))

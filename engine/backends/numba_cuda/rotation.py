@@ -18,7 +18,7 @@ class Rotations:
     def __init__(self, device: Device, program: Program, positions: int):
         """Compute the tables up to a number of positions, or up to the model's limit if that is less."""
         self._device = device
-        rotaries = {operation.rotary: None for operation in program.operations
+        rotaries = {operation.rotary: None for operation in program.operations      # a dict keeps their order
                     if isinstance(operation, Heads) and operation.rotary is not None}
         self._tables: dict[Rotary, tuple[Any, Any]] = {}
         self._positions = 0

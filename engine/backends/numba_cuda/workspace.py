@@ -88,8 +88,8 @@ class Workspace:
         """Return the arrays for a pass of this shape."""
         n = shape.tokens
         return WorkspaceRows(*shape.views(self._integers), self.embeds[:n] if shape.embeds else None,
-                    {key: array[:n] for key, array in self._arrays.items()},
-                    None if self._terms is None else self._terms[:n], self._dummies)
+                             {key: array[:n] for key, array in self._arrays.items()},
+                             None if self._terms is None else self._terms[:n], self._dummies)
 
 
 class Slot:

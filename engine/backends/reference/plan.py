@@ -25,6 +25,7 @@ class ReferencePlan:
     """A plan whose arithmetic is all in the given dtype, float32 or float64; see `interfaces.Plan`."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops):
+        """Convert the weights to the dtype. ops: the single operations that compute the program."""
         self.program = program_of(config)
         self.width = config.hidden_size
         self.dtype = dtype

@@ -70,7 +70,7 @@ def _of_vectors(build: Callable[..., ir.Value]) -> Any:
 
     def operation(typing: Any, *args: Any) -> Any:
         if any(arg != vector for arg in args):
-            return None
+            return None     # so that Numba reports the types as unfit
         return vector(*args), lambda context, b, sig, values: build(b, *values)
 
     return with_parameters(operation, build)

@@ -1,7 +1,7 @@
 """Choose from a few columns of logits, and sum up their powers; choose.pxi explains it, and best.pxi the best words.
 
-Arguments: c is the choice of a row (RowChoice in table.pxd); x are its logits of a part, the n words `id`, id + 1 and so
-on; `highest` is the largest of them, `allowed` the bits of the part, and `own` the model's own logits of the part.
+Arguments: c is the choice of a row (RowChoice in table.pxd), and x has its logits of a part: of n words from `id` on.
+`highest` is the largest of them, `allowed` has the bits of the part, and `own` the model's own logits.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, before: Before, hi
     """Change single logits [n] in place, by the penalty and the addends; return the number of changes, which `before`
     has then, and the largest logit. highest: the largest logit before.
     """
-    count, lost = 0, False
+    count, lost = 0, False      # lost: whether the largest logit was changed, so that the new one must be searched
     if c.seen:
         for word in range((n + 31) // 32):
             bits = np.int64(c.seen[id // 32 + word])
@@ -222,7 +222,7 @@ def choose_one(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size,
             if not is_allowed(restricted, allowed, i):
                 add_candidate(c, np.float32(-np.inf), own[i], id + i)
                 return
-            if x[i] == x[i]:
+            if x[i] == x[i]:        # not NaN
                 add_candidate(c, x[i], own[i], id + i)
                 return
 

@@ -67,7 +67,7 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
     a = _advance(b, a, SIZE(half), kind.a)
     fourth = _advance(b, a, rows[3], kind.a)
     results = []
-    for i, row in enumerate(sums):
+    for i, row in enumerate(sums):      # row i >= 3 lies rows[i - 3] behind the fourth one; a tile has 6 rows at most
         x = kind.row(b, _advance(b, a if i < 3 else fourth, rows[i % 3], kind.a))
         results.append([kind.add(b, x, column, total) for total, column in zip(row, columns, strict=True)])
     return results

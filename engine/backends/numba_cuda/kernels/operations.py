@@ -224,6 +224,7 @@ def gather_kernel(kind: str) -> Kernel:
         i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
         if i >= out.shape[0]:
             return
+        # From the last axis to the first, `rest` is the index of the element over the axes that are left.
         rest, place = types.int64(i), types.int64(0)
         for axis in range(layout.shape[1] - 1, -1, -1):
             place += rest % layout[0, axis] * layout[1, axis]

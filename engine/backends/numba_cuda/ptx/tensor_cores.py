@@ -66,7 +66,7 @@ def _add(x_bits: np.ndarray, y_bits: np.ndarray, sums: np.ndarray) -> None:     
                 total = _cut(addend << 2, top - exponent)
                 for k in steps:
                     total += _cut(x[i, k] * y[j, k] << 11, top - x_exponents[i, k] - y_exponents[j, k])
-                spare = 0
+                spare = 0       # how many low bits are more than 24, and are cut
                 while abs(total) >> spare >= 1 << 24:
                     spare += 1
                 sums[i, j] = math.ldexp(float(_cut(total, spare)), top - 25 + spare)
