@@ -250,10 +250,12 @@ class CudaPlan:
         layouts = [self._layouts[name] for name in operation.buffers]
         cos, sin = self._rotations[rotary] if rotary else [work.dummies[FLOAT32]] * 2
         kind = None if not operation.norms else "joint" if operation.joint else "each"
+        query_heads = layouts[0].parts
+        key_heads = (x.shape[1] // layouts[0].padded - query_heads) // 2        # x has as many heads of values
         self._device.launch(
-            _heads_kernel(kind, self._bfloat16), (len(x), len(layouts)), x, np.int32(layouts[0].parts),
-            np.int32((x.shape[1] // layouts[0].padded - layouts[0].parts) // 2), np.int32(layouts[0].width),
-            self._weights.head_norms[operation.norms], np.float32(operation.eps), cos, sin,
+            _heads_kernel(kind, self._bfloat16), (len(x), len(layouts)), x, np.int32(query_heads),
+            np.int32(key_heads), np.int32(layouts[0].width), self._weights.head_norms[operation.norms],
+            np.float32(operation.eps), cos, sin,
             np.int32(rotary.width // 2 if rotary else 0), np.int32(rotary.interleaved if rotary else 0),
             work.positions)
 

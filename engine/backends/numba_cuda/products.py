@@ -323,7 +323,7 @@ class Float32Products:
         """Queue the terms of relative positions if there are any, then attention; see `Products.attention`."""
         d = out.shape[1] // heads
         key_heads = (qkv.shape[1] // d - heads) // 2
-        if (relative := scores.relative) is not None:
+        if (relative := scores.relative) is not None:       # one linear map for each head of queries and of keys
             grid = *float32.linear_grid(len(scores.terms), scores.terms.shape[1] // (2 * heads)), 2 * heads
             self._device.launch(_float32_linear(None, False, False), grid, qkv, relative.table, relative.zeros,
                                 self._dummy, scores.terms)

@@ -141,7 +141,7 @@ def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, before: Before, hi
 def own_logits(before: Before, count: int, x: Floats, n: Size, own: Floats) -> Floats:
     """Return the model's own logits [n]: x if none was changed, else a copy of x in `own` without the changes.
 
-    count: how many changes `before` holds. It is called for a part with a word to choose alone; few parts have one.
+    count: how many changes `before` holds. It is called only for a part with a word to choose, and few parts have one.
     """
     if count == 0:
         return x
