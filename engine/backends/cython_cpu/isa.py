@@ -42,7 +42,7 @@ def fastest_first() -> list[str]:
     FMAs multiply float32 (measured on Sapphire Rapids).
     """
     first = "avx512bf16" if made_by_amd() else "avx512vnni"
-    return sorted(INSTRUCTION_SETS, key=lambda isa: isa not in ("amx", first))      # stable: the others keep their order
+    return sorted(INSTRUCTION_SETS, key=lambda isa: isa not in ("amx", first))     # a stable sort
 
 
 @cache
