@@ -184,6 +184,7 @@ def _labels(name: str, tokens: Any) -> list[str]:
 
 
 def _checked_title(title: Any) -> str:
+    """Return a title; raises `InputError` unless it is a string."""
     if not isinstance(title, str):
         raise InputError(f"title must be a string, not {shown(title)}")
     return title

@@ -82,6 +82,7 @@ class CpuDecoder(Requests[CellTable]):
     """
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
+        """Pack the weights, by name, lower the programs, and make an empty cache; raises `UnsupportedError`."""
         self._run, self._config, self.portable = run, config, run.portable
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence

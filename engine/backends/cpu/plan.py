@@ -28,6 +28,7 @@ class CpuPlan:
     """
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
+        """Pack the weights, by name, and lower the program of an encoder; raises `UnsupportedError`."""
         refuse_decoder(config)
         self._run = run
         self._width = config.hidden_size

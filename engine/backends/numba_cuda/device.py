@@ -157,7 +157,7 @@ class Gpu(Device):
         from cuda.core import LaunchConfig, launch
 
         words = list(flattened(kernel, arguments))
-        blocks = (*grid, 1, 1)[:3]
+        blocks = (*grid, 1, 1)[:3]      # three axes; cuda.core counts the clusters along the first
         config = LaunchConfig(grid=(blocks[0] // kernel.cluster, *blocks[1:]), block=kernel.threads,
                               cluster=(kernel.cluster, 1, 1) if kernel.cluster > 1 else None,
                               shmem_size=kernel.shared, programmatic_stream_serialization=kernel.overlaps)

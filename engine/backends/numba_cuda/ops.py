@@ -237,6 +237,7 @@ class _Call:
     """Brings the arrays of one call to the device, and its result to where the arguments lie."""
 
     def __init__(self, device: Device, first: Any, kept: dict[tuple[int, int], tuple[np.ndarray, list[Any]]]):
+        """first: the first argument, which says where all of them and the result lie. kept: `CudaOps._kept`."""
         self._device, self._kept = device, kept
         self._stays = first.dtype if isinstance(first, SharedArray) else None
         """The dtype of the result that stays on the device; None for a result in the memory of the host."""

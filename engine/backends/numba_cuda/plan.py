@@ -54,6 +54,10 @@ class CudaPlan:
 
     def __init__(self, device: Device, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig,
                  choose: Callable[[Device, Program, str], Products] = choose_products):
+        """Upload the weights, by name, and allocate the workspace; raises `UnsupportedError`.
+
+        choose: returns the kernels for a program and a precision.
+        """
         program = program_of(config)
         check(program)
         self._program, self._steps = program, steps_of(program)

@@ -83,6 +83,7 @@ class ReferenceDecoder(Requests[Rows]):
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops,
                  cache: str = "float32"):
+        """Convert the weights, by name, to the dtype. cache: the precision to which keys and values are rounded."""
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
         self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
