@@ -45,7 +45,10 @@ class Observation:
         self._arrays[operation.array - 1][self.group.tokens] = rows[:, :width]
 
     def attend(self, operation: Attend, work: WorkspaceRows) -> None:
-        """Compute the weights and entropies of the observed heads of each sequence."""
+        """Compute the weights and entropies of the observed heads of each sequence from its queries and keys.
+
+        They lie side by side in the rows of one array of `work`, each head with the zeros of its `Layout`.
+        """
         assert self.group is not None
         rows, column = self._host(work.arrays[OPERAND, operation.q]), 0
         heads = []

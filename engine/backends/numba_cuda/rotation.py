@@ -33,7 +33,7 @@ class Rotations:
     def hold(self, positions: int) -> bool:
         """Compute longer tables if they lack one of the first `positions` positions; return whether they did.
 
-        The length at least doubles, so that growing positions make few new tables.
+        The length at least doubles, up to the limit, so that growing positions make few new tables.
         """
         positions = min(positions, self._limit)
         if positions <= self._positions:

@@ -36,7 +36,7 @@ class WorkspaceRows:
     """For each form, an argument that a kernel does not use."""
 
     def outputs(self, name: str, forms: frozenset[str]) -> tuple[np.int32, Any, Any]:
-        """Return the arguments of a norm for its results: which are written, float32 and bfloat16."""
+        """Return the last arguments of a norm kernel: the bits of its results, its float32 and bfloat16 array."""
         results = {array.dtype.name: array for array in (self.arrays[form, name] for form in forms)}
         written = TO_FLOAT32 * ("float32" in results) + TO_BFLOAT16 * ("uint16" in results)
         return (np.int32(written), results.get("float32", self.dummies[FLOAT32]),
