@@ -97,9 +97,8 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
 
     def linear(operation: Linear) -> DeviceAffine:
         parts, x_layout = operation.parts, layouts[operation.x]
-        wide = [widen(weights, part.weight, program.parameters[part.weight]) for part in parts]
-        maps = [layouts[part.out].pad_parts(x_layout.pad_parts(weight, 1))
-                for part, weight in zip(parts, wide, strict=True)]
+        rows = [x_layout.pad_parts(widen(weights, part.weight, program.parameters[part.weight]), 1) for part in parts]
+        maps = [layouts[part.out].pad_parts(weight) for part, weight in zip(parts, rows, strict=True)]
         biases = [bias_of(part.bias, layouts[part.out]) for part in parts]
         weight, bias = (interleave(*each) if operation.gate else np.concatenate(each) for each in (maps, biases))
         if operation.scale != 1.0:
