@@ -1,4 +1,4 @@
-"""List the backends, and choose one."""
+"""List the backends by name, and choose the one that runs a call or a model."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ def get_backend(name: str) -> Backend:
     if name != "auto" and name not in BACKENDS:
         raise BackendUnavailable(f"no backend is called {shown(name)}; choose auto, {', '.join(BACKENDS)}: cuda runs "
                                  "on an NVIDIA GPU, and the others on CPUs")
-    able: list[Backend] = []
+    usable: list[Backend] = []
     reasons = []
     for candidate in AUTO if name == "auto" else (name,):
         backend: Backend = import_module(BACKENDS[candidate]).BACKEND
         reason = backend.unavailable()
         if reason is None:
-            able.append(backend)
+            usable.append(backend)
             continue
-        if name == "auto" and candidate == "cython" and (asked := os.environ.get("ENGINE_ISA")):
+        if name == "auto" and candidate == "cython" and (isa := os.environ.get("ENGINE_ISA")):
             # The user named kernels, so that another backend, which has other bits, would be a surprise.
-            raise BackendUnavailable(f"ENGINE_ISA is {shown(asked)}, and these kernels of the backend cython cannot "
+            raise BackendUnavailable(f"ENGINE_ISA is {shown(isa)}, and these kernels of the backend cython cannot "
                                      f"run: {reason}; correct ENGINE_ISA, unset it, or name another backend")
         reasons.append(f"{candidate}: {reason}")
-    for backend in able:
+    for backend in usable:
         if backend.tuned():
             return backend
-    if able:
-        return able[0]
+    if usable:
+        return usable[0]
     raise BackendUnavailable("cannot run " + "; ".join(reasons))
 
 
 def choose_backend(name: Any, bits: Any, parts: Iterable[Transformer] = ()) -> Backend:
-    """Return the backend of this name, as `get_backend`, once it is sure that it can run the parts of a model.
+    """Return the backend of this name, as `get_backend` does, after checking that it can run the parts of a model.
 
     bits: the argument of the caller; raises `InputError` for a value that is none of `BITS`. Raises `UnsupportedError`
     if the backend has no portable bits and the caller wants them, runs no decoders and a part is one, or does not read

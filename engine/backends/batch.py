@@ -51,7 +51,7 @@ def lengths_of(cu_seqlens: np.ndarray) -> np.ndarray:
     return cu_seqlens[1:] - cu_seqlens[:-1]
 
 
-def apart(batch: Batch) -> list[Batch]:
+def split_batch(batch: Batch) -> list[Batch]:
     """Return each sequence of a batch as a batch of its own, whose arrays are views.
 
     The batch must have ids, and no `keys`.
@@ -63,7 +63,7 @@ def apart(batch: Batch) -> list[Batch]:
             for start, end in pairwise(batch.cu_seqlens.tolist())]
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def join_batches(batches: Sequence[Batch]) -> Batch:
     """Return one batch of all sequences of one or more batches, which must have ids, and no `keys`."""
     if len(batches) == 1:
         return batches[0]
@@ -72,7 +72,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
         assert batch.input_ids is not None
         assert batch.keys is None
         ids.append(batch.input_ids)
-        starts = np.concatenate([starts, starts[-1] + batch.cu_seqlens[1:]])
+        starts = np.concatenate([starts, starts[-1] + batch.cu_seqlens[1:]])        # behind the batches so far
     return Batch(starts, np.concatenate(ids), inputs_embeds=None,
                  position_ids=np.concatenate([batch.position_ids for batch in batches]),
                  token_type_ids=np.concatenate([batch.token_type_ids for batch in batches]))

@@ -1,4 +1,4 @@
-"""Choose words by logits in NumPy, as `wants.py` defines it: for the reference, and where all logits are at hand."""
+"""Choose words by logits in NumPy, as `wants.py` defines it: for the reference and for callers with all logits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .wants import Changes, Draw, LineWants, Want
 
 
 def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
-    """Return what each of the wants [L] asks of its line of logits [L, V], computed in the dtype of the logits."""
+    """Choose words by the logits [L, V] of L lines, as each line's want says; computed in the dtype of the logits."""
     log_sum_exp = np.empty(len(wants), np.float32)
     best, likely, given, drawn = _WordLists(), _WordLists(), [np.zeros(0, np.float32)], _WordLists()
     for i, (x, want) in enumerate(zip(logits, wants, strict=True)):
-        highest = x[x.argmax()]     # NaN, if there is one
+        highest = x[x.argmax()]     # NaN, if a logit is NaN
         with np.errstate(invalid="ignore"):     # inf and NaN give NaN
             log_sum_exp[i] = highest + log(exp(x - highest).sum())
-        s = changed(x, want.changes)
+        s = change_logits(x, want.changes)
         if want.best:
             best.add(best_of(s, want.best), s, x)
         if want.likely:
@@ -35,15 +35,15 @@ def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
 
 def scores_of(rows: Sequence[Row], wanted: LineWants, hypotheses: NDArray[np.int64], lines: NDArray[np.floating]
               ) -> Scores:
-    """Return the scores of a step whose lines have all these logits [scored tokens, V]."""
+    """Return the scores of a step. lines: all logits [scored tokens, V]. wanted: the rows' wants. hypotheses: [R]."""
     lines = lines.astype(np.float32)
     wants_all = np.repeat([row.wants_logits for row in rows], [row.scored for row in rows])     # of each line
     logits, chosen = lines[wants_all], choose(lines[~wants_all], wanted.wants)
     return Scores(hypotheses, finite_rows(rows, logits, chosen.log_sum_exp), logits, chosen)
 
 
-def changed(logits: NDArray[np.floating], changes: Changes | None) -> NDArray[np.floating]:
-    """Return the changed logits of a line [V], in their dtype."""
+def change_logits(logits: NDArray[np.floating], changes: Changes | None) -> NDArray[np.floating]:
+    """Return the logits [V] of a line after its penalty, addends and allowed set, in their dtype; a copy if changed."""
     if changes is None:
         return logits
     s, dtype = logits.copy(), logits.dtype.type
@@ -63,27 +63,28 @@ def best_of(s: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 
     k is at most V. NaN is never chosen: where fewer than k numbers are left without it, -1 fills the end.
     """
-    if k == 1 and not np.isnan(highest := s[s.argmax()]):     # the maximum alone is found in a tenth of the time
+    if k == 1 and not np.isnan(highest := s[s.argmax()]):     # finding the maximum takes a tenth of the time of sorting
         return np.array([(s == highest).argmax()])
     ids = np.argsort(-s, kind="stable")[:k]     # NaN comes last
     return np.where(np.isnan(s[ids]), -1, ids)
 
 
 def drawn_of(s: NDArray[np.floating], draw: Draw, numbers: Sequence[float]) -> NDArray[np.int64]:
-    """Return the id that each of the numbers draws from the changed logits s [V].
+    """Return the id that each of the numbers in [0, 1) draws from the changed logits s [V]: [numbers].
 
     It is -1 unless the largest logit is finite: none is NaN or inf, and not all are -inf.
     """
     if not np.isfinite(s[s.argmax()]):
         return np.full(len(numbers), -1)
-    ids, y = kept(s, draw)
+    ids, y = keep_words(s, draw)
     sums = np.cumsum(exp(y - y.max()), dtype=np.float64)
     return ids[np.searchsorted(sums, np.array(numbers) * sums[-1], side="right")]
 
 
-def kept(s: NDArray[np.floating], draw: Draw) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-    """Return the ids, ascending, of the words that a draw keeps of changed logits s [V], then y = s / temperature of
-    each of them. At least one logit must be above -inf.
+def keep_words(s: NDArray[np.floating], draw: Draw) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+    """Return the ids [n], ascending, of the words that a draw keeps of changed logits s [V], and their s / temperature.
+
+    At least one logit must be above -inf.
     """
     y = s / s.dtype.type(np.float32(draw.temperature))
     ids = np.flatnonzero(y > -np.inf)
@@ -93,7 +94,7 @@ def kept(s: NDArray[np.floating], draw: Draw) -> tuple[NDArray[np.int64], NDArra
         ids = ids[np.argsort(-s[ids], kind="stable")[: draw.top_k or None]]
     if draw.top_p < 1:
         sums = np.cumsum(exp(y[ids] - y[ids[0]]), dtype=np.float64)
-        ids = ids[: 1 + (sums[:-1] < draw.top_p * sums[-1]).sum()]
+        ids = ids[: 1 + (sums[:-1] < draw.top_p * sums[-1]).sum()]      # the first word, and each with less before it
     if draw.min_p:
         ids = ids[kept_by_min_p[ids]]
     ids = np.sort(ids)
@@ -101,7 +102,7 @@ def kept(s: NDArray[np.floating], draw: Draw) -> tuple[NDArray[np.int64], NDArra
 
 
 class _WordLists:
-    """Collects the chosen words of lines, one line after the other."""
+    """Collects the chosen words of lines, one line after the other, and concatenates them."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]] = [
@@ -109,8 +110,8 @@ class _WordLists:
 
     def add(self, ids: NDArray[np.int64], s: NDArray[np.floating], x: NDArray[np.floating]) -> None:
         """Append the words of a line with changed logits s [V] and own logits x [V]; an id of -1 has logits of -inf."""
-        there = ids >= 0
-        values, own = (np.where(there, numbers[ids], -np.inf).astype(np.float32) for numbers in (s, x))
+        is_word = ids >= 0
+        values, own = (np.where(is_word, numbers[ids], -np.inf).astype(np.float32) for numbers in (s, x))
         self._parts.append((ids, values, own))
 
     def words(self) -> Words:

@@ -1,4 +1,4 @@
-"""Keep machine code on disk, in files that start with a SHA-256 of the rest: `read` finds a damaged file.
+"""Store machine code on disk, in files that start with a SHA-256 of the rest, by which `read` finds damage.
 
     ENGINE_CACHE_DIR, or $XDG_CACHE_HOME/encoder-engine/<kind>, or ~/.cache/encoder-engine/<kind>
         <hash of all that the code depends on>/
@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-DIGEST = hashlib.sha256().digest_size
+DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def cache_root(kind: str) -> Path:
@@ -34,7 +34,7 @@ def cache_root(kind: str) -> Path:
 
 
 def hash_of(sources: Iterable[Path], parts: Iterable[str] = ()) -> str:
-    """Return a hash of the contents of files, in order, and of texts."""
+    """Return a hash of the contents of files and of texts, in order: 32 hexadecimal digits, to name a folder."""
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())
@@ -44,17 +44,17 @@ def hash_of(sources: Iterable[Path], parts: Iterable[str] = ()) -> str:
 
 
 def read(path: Path) -> bytes | None:
-    """Return what `write` wrote, or None if the file is missing or damaged."""
+    """Return the data that `write` stored in a file, or None if the file is missing or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
         return None
-    data = content[DIGEST:]
-    return data if hashlib.sha256(data).digest() == content[:DIGEST] else None
+    data = content[DIGEST_BYTES:]
+    return data if hashlib.sha256(data).digest() == content[:DIGEST_BYTES] else None
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write the file in one step or not at all, so that other processes may read and write it at the same time."""
+    """Store data in a file in one step, so that other processes may read and write it; warn if that is impossible."""
     temporary = path.with_suffix(f".{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +68,6 @@ def write(path: Path, data: bytes) -> None:
 
 @cache
 def warn_once(reason: str) -> None:
-    """Warn that code cannot be kept."""
+    """Warn that compiled code cannot be stored; the cache makes it one warning for each reason."""
     warnings.warn(f"compiled kernels cannot be kept ({reason}), so every process compiles them anew; "
                   f"point ENGINE_CACHE_DIR to a folder that can be written", stacklevel=2)

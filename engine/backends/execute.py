@@ -27,8 +27,8 @@ class Execution:
         """Hold the state that all operations share.
 
         weights: by name; an absent bias counts as zeros. positions: integers [B,T] for rotary embeddings.
-        attend: in place of plain attention, to add options to it. keys: how many of the first tokens are attended to;
-        None for all.
+        attend: computes attention in place of `_attend`, to add options. keys: how many of the first tokens are
+        attended to; None for all.
         """
         self.keys = keys
         self.ops, self.weights, self.positions = ops, weights, positions
@@ -90,7 +90,7 @@ class Execution:
     def heads(self, operation: Heads, buffers: dict[str, np.ndarray]) -> None:
         """Norm the heads of each buffer, one by one or all of a row together, and rotate each head."""
         for name, weight in zip_longest(operation.buffers, operation.norms):
-            if weight is not None:      # its length tells what is normed: each head, or all heads of a row together
+            if weight is not None:      # it has the length of what is normed: one head, or all heads of a row
                 rows = buffers[name].reshape(-1, len(self.weights[weight]))
                 normed = self.ops.rms_norm(rows, self.weights[weight], operation.eps)
                 buffers[name] = normed.reshape(buffers[name].shape)
@@ -105,7 +105,7 @@ class Execution:
         return self.ops.rotate(heads.transpose(0, 2, 1, 3), cos, sin, rotary.interleaved).transpose(0, 2, 1, 3)
 
     def _attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:
-        """Return plain attention, which is used where the caller gives no `attend`."""
+        """Return attention [B,H,T,e] without options, which is used where the caller gives no `attend`."""
         return self.ops.attention(self.attention_call(q, k, v, operation))
 
     def attention_call(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend,

@@ -1,6 +1,6 @@
-"""The hypotheses of all requests as trees: their parents, and the cache rows that no hypothesis needs any more.
+"""Keep the hypotheses of all requests as trees, and find the cache rows that no hypothesis needs any more.
 
-Every decoder keeps such a `Forest`, with whatever it stores for a hypothesis as the node's `rows`.
+Every decoder has a `Forest`. A node's `rows` are what this decoder stores for the hypothesis, such as numbers of cells.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Node(Generic[Rows]):
 
 
 def path(node: Node[Rows] | None) -> list[Node[Rows]]:
-    """Return the nodes from the first of a request to this one; none for None."""
+    """Return the nodes from the root of the tree to this one; an empty list for None."""
     nodes = []
     while node is not None:
         nodes.append(node)
@@ -49,7 +49,7 @@ def path(node: Node[Rows] | None) -> list[Node[Rows]]:
 
 
 class _Owner(weakref.ref[Any]):
-    """Ends a request when the object that it refers to dies.
+    """A weak reference to the object that owns a request, which ends when this object dies.
 
     The callback of the reference is a function of C, so no Python code runs then, which a signal could interrupt.
     """
@@ -60,9 +60,10 @@ class _Owner(weakref.ref[Any]):
 
 @dataclass(eq=False)
 class _Request:
-    """An open request."""
+    """An open request and its hypotheses."""
 
     owner: _Owner | None
+    """It is kept here because a weak reference that is freed calls nothing."""
     hypotheses: set[int] = field(default_factory=set)
     """The hypotheses that may become parents."""
 
@@ -76,7 +77,7 @@ class Forest(Generic[Rows]):
     """
 
     def __init__(self, vocab_size: int, longest: int | None):
-        """Take the vocabulary's size V, below which all ids lie, and the most tokens of a hypothesis."""
+        """vocab_size: V, below which all ids lie. longest: the most tokens of a hypothesis; None for no limit."""
         self._vocab_size, self._longest = vocab_size, longest
         self._nodes: dict[int, Node[Rows]] = {}
         self._requests: dict[int, _Request] = {}
@@ -88,7 +89,7 @@ class Forest(Generic[Rows]):
         """Return how many hypotheses have rows, including hypotheses that only their descendants need."""
         return sum(1 for _ in self.nodes())
 
-    def parents_to_be(self) -> list[Rows]:
+    def possible_parents(self) -> list[Rows]:
         """Return the rows of the hypotheses that may become parents."""
         return [node.rows for node in self._nodes.values()]
 
@@ -133,8 +134,8 @@ class Forest(Generic[Rows]):
             self._release(self._dropped[0], freed)
             self._dropped.popleft()
         while self._ended:
-            last = self._ended[0]
-            number = last.request if isinstance(last, _Owner) else last
+            ended = self._ended[0]
+            number = ended.request if isinstance(ended, _Owner) else ended
             if number in self._requests:
                 for hypothesis in list(self._requests[number].hypotheses):
                     self._release(hypothesis, freed)
@@ -191,9 +192,9 @@ class Forest(Generic[Rows]):
         return self._add(Node(row.request, parent, past=past, count=len(row.tokens), rows=rows))
 
     def cut(self, hypothesis: int, length: int, request: int, cut: Callable[[Node[Rows], int], Rows]) -> int:
-        """Let a request have the first `length` tokens of a hypothesis of any open one, and return its number.
+        """Add the first `length` tokens of a hypothesis, of any open request, to a request; return the new number.
 
-        cut: returns the rows of the first tokens of a node. Raises `InputError` for a hypothesis that has ended, and
+        cut: returns the rows of the first tokens up to a node. Raises `InputError` for a hypothesis that has ended, and
         for a length that it does not have.
         """
         self.check(request)
@@ -213,8 +214,8 @@ class Forest(Generic[Rows]):
         return number
 
     def _release(self, hypothesis: int, freed: list[Rows]) -> None:
-        """Let a hypothesis become no parent any more, and append its rows to `freed`."""
+        """Remove a hypothesis from the possible parents, and append its rows to `freed`."""
         node = self._nodes.pop(hypothesis, None)
-        if node is not None:
+        if node is not None:        # it may have been dropped before
             self._requests[node.request].hypotheses.discard(hypothesis)
             freed.append(node.rows)

@@ -88,7 +88,7 @@ class Decoder(Protocol):
         """
 
     def statistics(self) -> CacheStatistics:
-        """Count what the cache holds."""
+        """Return how many tokens and bytes the cache holds."""
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:
@@ -112,7 +112,7 @@ class Decoder(Protocol):
         """
 
     def cut(self, hypothesis: int, length: int, request: int) -> int:
-        """Let a request have the first `length` tokens of a hypothesis as one of its own, and return its number.
+        """Add the first `length` tokens of a hypothesis to a request as a new hypothesis, and return its number.
 
         The hypothesis may be of any open request, and ends without the new one. Raises `InputError` for one that has
         ended, and for a length behind its end. A request with a source must not have a hypothesis of another source.
@@ -123,7 +123,7 @@ class Decoder(Protocol):
         """The tokens that the cells in use have room for, without a walk through the hypotheses."""
 
     def release(self, hypotheses: Iterable[int]) -> None:
-        """Say that no later row has these parents. A cache row is freed when no other hypothesis needs it.
+        """Promise that no later row has these parents. A cache row is freed when no other hypothesis needs it.
 
         It never fails, also in a finalizer or a signal handler; `close` neither.
         """

@@ -1,4 +1,4 @@
-"""Let one call at a time use the memory of a plan, or step a queue; and repair what an exception has left half done."""
+"""Locks ("turns") by which one call at a time uses a plan or a queue, and marks of calls that an exception ended."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-_LOOK = 0.05
-"""Seconds between two looks at the stop of a thread that waits for a turn in Python."""
+_CHECK_SECONDS = 0.05
+"""Seconds between two checks of `stop` by a thread that waits for a turn in Python."""
 
 
 def new_turn() -> TurnLock:
-    """Return the right to use a plan's memory, as turn.pxi describes it. No fork can leave it locked.
+    """Return a new compiled lock, by which calls take turns to use a plan's memory. No fork can leave it locked.
 
     Raises `BackendUnavailable` where the compiled modules are missing.
     """
@@ -34,7 +34,7 @@ def new_turn() -> TurnLock:
 
 
 def any_turn() -> TurnLock | PlainTurn:
-    """Return `new_turn()`, or where the compiled modules are missing a turn in Python."""
+    """Return `new_turn()`, or a lock in Python where the compiled modules are missing."""
     try:
         return new_turn()
     except BackendUnavailable:
@@ -42,7 +42,7 @@ def any_turn() -> TurnLock | PlainTurn:
 
 
 class TornMark:
-    """Keeps whether an exception ended the last `run`, so that the next one repairs what it left half done.
+    """Remembers whether an exception ended the last `run`, so that the next one repairs what it left half done.
 
     A signal handler may raise between any two lines. `run` belongs to the thread that has the turn.
     """
@@ -84,14 +84,14 @@ class PlainTurn:
         if self._process != os.getpid():        # the thread that had it does not exist in a forked child
             self._lock, self._process = threading.Lock(), os.getpid()
         lock = self._lock
-        while not (taken := lock.acquire(waits, _LOOK if waits else -1)) and waits:
+        while not (taken := lock.acquire(waits, _CHECK_SECONDS if waits else -1)) and waits:     # -1: no limit of time
             stop.check()
         try:
             if taken:
                 self._holder = threading.get_ident()
             yield taken
         finally:
-            if taken and lock is self._lock:
+            if taken and lock is self._lock:        # not so in a child that was forked within the statement
                 self._holder = 0
                 lock.release()
 

@@ -13,7 +13,7 @@ UNBOUNDED = 2**40
 
 A_SCORE = ("a score function returns the new score, not whether the key is seen; hide a key by the score -inf, as "
            "in `s if i >= j else -math.inf`")
-"""What to do about a score function that returns a bool, which as a number would be the score 1 or 0."""
+"""Advice in the error for a score function that returns a bool, which as a number would be the score 1 or 0."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class AttentionCall:
     k: np.ndarray
     """[B,G,S,d], where G divides H: query head h reads key head h // (H/G)."""
     v: np.ndarray
-    """[B,G,S,e]"""
+    """[B,G,S,e], shared by query heads as k is."""
     scale: float
     softcap: float
     """c in c tanh(s/c), which bounds the scores; 0 for no bound."""

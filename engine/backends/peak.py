@@ -1,6 +1,7 @@
-"""Measure the machine's peak FLOP/s and memory bandwidth, the yardstick of every speed that the project states.
+"""Measure the machine's peak operations per second and memory bandwidth, and count the work of a model.
 
-A time means nothing on a machine that is shared, or of another kind; a fraction of the peak measured beside it does.
+Benchmarks state a speed as a fraction of the peak that is measured beside it, because a time alone means nothing on a
+machine that is shared, or of another kind.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class Peak:
     """Measured limits of `threads` threads together."""
 
     gops: float
-    """Multiply-adds of a precision in the engine's own vectors, both operations counted, in 10^9 a second."""
+    """10^9 operations a second of a precision in the engine's own vectors; a multiply-add counts as two."""
     dram_read_gbs: float
-    """Sequential reading of memory, in GB/s."""
+    """Sequential reading of memory, in GB/s, 10^9 bytes a second."""
     threads: int
 
     def or_higher(self, other: Peak) -> Peak:
-        """Return the higher one of two measurements of each limit."""
+        """Return each limit as the higher one of this measurement and another of as many threads."""
         return Peak(max(self.gops, other.gops), max(self.dram_read_gbs, other.dram_read_gbs), self.threads)
 
 
@@ -46,18 +47,18 @@ def measure_peak(threads: int, repeats: int = 5, precision: str = "float32") -> 
 
 
 def measure_rate(threads: int, precision: str = "float32", repeats: int = 5, decodes: bool = False) -> float:
-    """Measure 10^9 operations a second of a precision's independent products, on `threads` threads together.
+    """Return the 10^9 operations a second of a precision's independent products, on `threads` threads together.
 
     float32 has FMAs, int8 dot products, bfloat16 the CPU's own product of it, or FMAs where there is none. The best of
     `repeats` runs counts. decodes: the products are those of a decoder, whose int8 has inputs of 12 bits.
     """
-    rounds = isa.chosen().product(precision, decodes).rounds
-    operations = rounds(ROUNDS, threads)        # the first run also warms up
-    return operations / _best_time(lambda: rounds(ROUNDS, threads), repeats) / 1e9
+    run_rounds = isa.chosen().product(precision, decodes).rounds       # returns how many operations it has run
+    operations = run_rounds(ROUNDS, threads)        # the first run also warms up
+    return operations / _best_time(lambda: run_rounds(ROUNDS, threads), repeats) / 1e9
 
 
 def measure_dram(threads: int, repeats: int = 5) -> float:
-    """Measure the GB/s of reading 256 MB once, each of `threads` threads its part: the best of `repeats` runs."""
+    """Return the GB/s of `threads` threads that read 256 MB once, each a part: the best of `repeats` runs."""
     kernels = isa.chosen()
     buffer = np.ones(BUFFER, np.float32)
     return buffer.nbytes / _best_time(lambda: kernels.read(buffer, threads), repeats) / 1e9
@@ -89,20 +90,20 @@ def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
             total += 2.0 * width * sum(visible_pairs(operation, T) for T in lengths)
             if operation.relative is not None:
                 terms = (operation.relative.key is not None) + (operation.relative.query is not None)
-                rows = operation.relative.table.rows
+                rows = operation.relative.table.rows        # a sequence of T tokens has 2T - 1 distances, each a row
                 total += 2.0 * terms * shapes[operation.q].width * sum(T * min(2 * T - 1, rows) for T in lengths)
     return total
 
 
 def visible_pairs(operation: Attend, T: int) -> int:
-    """Return how many pairs of a query and a key that it sees a sequence of T tokens has."""
+    """Return the number of (query, key) pairs of a sequence of T tokens in which the query sees the key."""
     left, right = (T - 1 if side is None else min(side, T - 1) for side in operation.window)
     # Each query sees left + 1 + right keys, but none before the first token and none behind the last one.
     return T * (left + right + 1) - (left * (left + 1) + right * (right + 1)) // 2
 
 
 def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
-    """Return the bytes of the weights that every forward pass reads: those of all layers, without the embeddings."""
+    """Return the bytes of the weights that every forward pass reads: those of all layers, but not the embeddings."""
     program = program_of(config)
     row_bytes = FORMATS[precision].row_bytes
     layers = [parameter for name, parameter in program.parameters.items() if not name.startswith("embeddings.")]
@@ -111,10 +112,13 @@ def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
 
 
 def step_bytes(config: ModelConfig, precision: str = "float32") -> int:
-    """Return the bytes of the weights that a step of a decoder reads: those of all layers, and that of the logits."""
-    head = next(operation for operation in programs_of(config)[-1].operations if isinstance(operation, Linear))
-    row = FORMATS[FORMATS[precision].finer].row_bytes(config.hidden_size)
-    return weight_bytes(config, precision) + sum(part.width for part in head.parts) * row
+    """Return the bytes of the weights that a step of a decoder reads: those of all layers, and the map to the logits.
+
+    That map is stored in the finer format of the precision (8 bits where the others have 4).
+    """
+    logits = next(operation for operation in programs_of(config)[-1].operations if isinstance(operation, Linear))
+    row_bytes = FORMATS[FORMATS[precision].finer].row_bytes(config.hidden_size)
+    return weight_bytes(config, precision) + sum(part.width for part in logits.parts) * row_bytes
 
 
 def prompt_flops(config: ModelConfig, length: int) -> float:

@@ -1,4 +1,4 @@
-"""Compute the terms that a table of relative positions adds to attention scores; `Relative` has the formula."""
+"""Compute the terms that relative positions add to attention scores, as in DeBERTa; `Relative` has the formula."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from ..programs.operations import Affine, Relative
 
 
 def relative_vectors(relative: Relative, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, ...]:
-    """Return K [rows, G*d] and Q [rows, H*d] in float64, each None if the score lacks its term.
+    """Return K [rows, G*d] and Q [rows, H*d] in float64, the mapped table; None for a term that the score lacks.
 
     Raises `WeightsError` for vectors that float32 cannot hold.
     """
 
-    def wide(name: str) -> np.ndarray:
+    def float64_of(name: str) -> np.ndarray:
         return np.asarray(weights[name], np.float64)
 
-    table = wide(relative.table.name)
+    table = float64_of(relative.table.name)
     if relative.norm is not None:
         centred = table - table.mean(axis=1, keepdims=True)
         table = centred / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + relative.eps)
-        table = table * wide(relative.norm.weight) + (wide(relative.norm.bias) if relative.norm.bias else 0.0)
+        bias = float64_of(relative.norm.bias) if relative.norm.bias else 0.0
+        table = table * float64_of(relative.norm.weight) + bias
 
-    def mapped(affine: Affine | None) -> np.ndarray | None:
+    def map_table(affine: Affine | None) -> np.ndarray | None:
         if affine is None:
             return None
-        vectors = product(table, weights[affine.weight]) + (wide(affine.bias) if affine.bias else 0.0)
+        vectors = product(table, weights[affine.weight]) + (float64_of(affine.bias) if affine.bias else 0.0)
         if not np.abs(vectors).max() <= np.finfo(np.float32).max:
             raise WeightsError(f"{affine.weight} makes vectors of relative positions that float32 cannot hold; the "
                                "weights hold numbers that are too large")
         return vectors
 
-    return mapped(relative.key), mapped(relative.query)
+    return map_table(relative.key), map_table(relative.query)
 
 
 def relative_terms(relative: Relative, weights: Mapping[str, np.ndarray], q: np.ndarray, k: np.ndarray) -> np.ndarray:

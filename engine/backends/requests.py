@@ -1,4 +1,4 @@
-"""`Requests`: the base class of decoders, which opens and ends requests and lets one call at a time compute."""
+"""Define `Requests`, the base class of decoders, which opens and ends requests and lets one call at a time compute."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Requests(ABC, Generic[Rows]):
         self._settle_if_free()
 
     def _in_turn(self, stop: Stop, compute: Callable[[], Result]) -> Result:
-        """Return the result of a function that runs alone; raises what `stop` raises if the turn does not come."""
+        """Return the result of `compute`, which has the turn, after `_settle`; raises what `stop` raises."""
         def run() -> Result:
             self._settle()
             return compute()
@@ -54,18 +54,18 @@ class Requests(ABC, Generic[Rows]):
             return self._mark.run(run, self._repair)
 
     def _settle_if_free(self) -> None:
-        """Free what nobody needs any more, unless a call has the turn."""
+        """Free what has ended, unless a call has the turn; the next turn then does it."""
         with self._turn.take_if_free() as taken:
             if taken:
                 self._mark.run(self._settle, self._repair)
 
     def _repair(self) -> None:
-        """Bring the forest and the rows into order, after an exception has ended a turn in the middle."""
+        """Make the forest and the rows consistent again, after an exception has ended a turn in the middle."""
         self._forest.repair()
         self._repair_rows()
 
     def _settle(self) -> None:
-        """Free what nobody needs any more."""
+        """Free the rows and the sources of requests and hypotheses that have ended."""
         self._free_rows(self._forest.settle())
         for request in self._sources.keys() - set(self._forest.requests):
             del self._sources[request]

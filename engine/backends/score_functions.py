@@ -1,4 +1,4 @@
-"""Check a caller's score function, and take its constants and its run-time arguments apart, for any compiler of it."""
+"""Check a caller's score function, and find its constants and its run-time arguments, for the compilers of it."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ CACHED = 64
 """Number of compiled functions that the cache keeps; it drops the least recently used one."""
 
 
-def split(score_mod: Callable[..., float]) -> tuple[FunctionType, dict[str, Any]]:
+def split_score_mod(score_mod: Callable[..., float]) -> tuple[FunctionType, dict[str, Any]]:
     """Return the plain function of a score_mod, and its arguments after (score, b, h, q_index, kv_index) by name."""
-    given: Mapping[str, Any] = {}
+    keywords: Mapping[str, Any] = {}
     function: Any = score_mod
     if isinstance(function, functools.partial):
         if function.args:
             raise InputError("score_mod: functools.partial must give its arguments by name, not by position")
-        function, given = function.func, function.keywords
+        function, keywords = function.func, function.keywords
     function = getattr(function, "py_func", function)  # numba.njit stores the plain function as py_func
     if not isinstance(function, FunctionType):
         raise InputError(f"score_mod: expected a plain function or a functools.partial of one, got {shown(score_mod)}")
 
     parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
-    further = {p.name: given.get(p.name, p.default) for p in parameters[SCORED:]}
+    further = {p.name: keywords.get(p.name, p.default) for p in parameters[SCORED:]}
     plain = len(parameters) >= SCORED and all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
     missing = any(value is inspect.Parameter.empty for value in further.values())
-    if not plain or missing or given.keys() - further.keys():
+    if not plain or missing or keywords.keys() - further.keys():
         raise InputError(
             "score_mod: expected a function of (score, b, h, q_index, kv_index), any further parameters with defaults "
             f"or given by functools.partial; got {function.__name__}{inspect.signature(function)}"
-            + (f" with {', '.join(given)} given" if given else "")
+            + (f" with {', '.join(keywords)} given" if keywords else "")
         )
     return function, further
 
@@ -75,8 +75,8 @@ class CacheKey:
 
 def surroundings(function: FunctionType) -> tuple:
     """Return the name and the fingerprint of every global and closure variable of a function; they are compiled in."""
-    known = function.__globals__
-    values = {name: known[name] for name in global_names(function.__code__) & known.keys()}
+    namespace = function.__globals__
+    values = {name: namespace[name] for name in global_names(function.__code__) & namespace.keys()}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             values[name] = cell.cell_contents

@@ -32,18 +32,19 @@ def check_results(call: AttentionCall, out: np.ndarray) -> None:
     """Raise `InputError` if the score function of a call failed for a key that its query sees; out is the result.
 
     Kernels compute scores in blocks, and call the function for hidden keys too. Where it fails, its result is NaN,
-    which a hidden key keeps to itself. So only queries whose result is NaN are computed again, in Python.
+    which does not reach the result if the key is hidden. So only queries whose result is NaN are computed again, in
+    Python.
     """
     for b, h, t in np.argwhere(np.isnan(out).any(axis=3)).tolist():
         with np.errstate(all="ignore"):
-            python = attention(_one_query(call, b, h, t))
-        if not np.isnan(python).any():  # a function by numba.njit that it calls runs in Python without checks
+            python_result = attention(_one_query(call, b, h, t))
+        if not np.isnan(python_result).any():  # a function by numba.njit that it calls runs in Python without checks
             raise InputError(f"score_mod failed for a key of b={b}, h={h}, q_index={t}: a function that it calls has a "
                              "subscript outside its array, or raises an exception")
 
 
 def _one_query(call: AttentionCall, b: int, h: int, t: int) -> AttentionCall:
-    """Return the call for one query alone, with a score function that says where it fails."""
+    """Return the call for query t alone, with a score function whose error says where it fails."""
     score_mod: Any = call.score_mod
 
     def explained(score: float, _b: int, _h: int, _t: int, s: int) -> float:

@@ -1,4 +1,4 @@
-"""Check what every decoder is asked for in a step, and cap its logits."""
+"""Checks of a step's rows and logits that every decoder makes, and the cap of logits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .steps import Row
 
 
 def check_vectors(vectors: np.ndarray, width: int) -> None:
-    """Raise `InputError` unless these are an encoder's vectors that a decoder of this memory_size reads."""
+    """Raise `InputError` unless vectors are [N, width] of an encoder; width: the decoder's memory_size, 0 for none."""
     if not width:
         raise InputError("this decoder reads no encoder, so its requests have no source")
     if vectors.ndim != 2 or vectors.shape[1] != width:
@@ -23,7 +23,7 @@ def check_vectors(vectors: np.ndarray, width: int) -> None:
 
 
 def check_sources(rows: Sequence[Row], known: Container[int]) -> None:
-    """Raise `InputError` if the source of a row's request is not known yet."""
+    """Raise `InputError` if the request of a row is not among `known`, the requests with a source."""
     for row in rows:
         if row.request not in known:
             raise InputError(f"request {row.request} has no source; give its vectors to cache_sources first")
@@ -52,10 +52,10 @@ def check_scored(rows: Sequence[Row]) -> None:
 def finite_rows(rows: Sequence[Row], logits: np.ndarray, log_sum_exp: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Return for each row of a step whether all its lines have finite logits, apart from -inf: bool [R].
 
-    logits, log_sum_exp: of the lines that want all logits, and of the others.
+    logits: [M, V], of the lines that want all logits. log_sum_exp: [L], of the other lines.
     """
     finite = np.ones(len(rows), bool)
-    lines = [np.ones(0, bool), np.isfinite(log_sum_exp)]
+    lines = [np.ones(0, bool), np.isfinite(log_sum_exp)]        # whether each line of the two kinds is finite
     if len(logits):
         with np.errstate(invalid="ignore"):
             lines[0] = np.isfinite(logits.max(axis=1))
@@ -63,16 +63,16 @@ def finite_rows(rows: Sequence[Row], logits: np.ndarray, log_sum_exp: NDArray[np
         return finite
     ends = [0, 0]
     for i, row in enumerate(rows):
-        kind = int(not row.wants_logits)        # the place in `lines`
+        kind = int(not row.wants_logits)        # the index in `lines` and `ends`
         begin, ends[kind] = ends[kind], ends[kind] + row.scored
         finite[i] = lines[kind][begin : ends[kind]].all()
     return finite
 
 
-def capped(logits: np.ndarray, softcap: float) -> np.ndarray:
-    """Return c tanh(x/c) of each logit x, in its dtype; a softcap of 0 leaves them as they are.
+def cap_logits(logits: np.ndarray, softcap: float) -> np.ndarray:
+    """Replace each logit x of [lines, V] by c tanh(x/c), in place, and return them; a softcap c of 0 changes nothing.
 
-    Line by line, because the tangent is computed in float64.
+    The tangent is computed in float64, for one line at a time, to save memory.
     """
     if softcap:
         cap = logits.dtype.type(softcap)

@@ -1,4 +1,4 @@
-"""Define what a search asks of a model that runs step by step, and what it gets.
+"""Define the rows that a search asks of a decoder in a step, and the scores that it gets.
 
 A hypothesis is a path in a tree of tokens. Each row of a step adds one hypothesis below its parent:
 
@@ -27,7 +27,7 @@ from .wants import ALL, Want
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a step: new tokens of one hypothesis, and what is wanted after them."""
+    """One row of a step: the new tokens of one hypothesis, and the wants of the logits after them."""
 
     request: int
     """The number that `Decoder.open` returned."""
@@ -36,7 +36,7 @@ class Row:
     tokens: NDArray[np.int64]
     """[n], n at least 1: the ids of the new tokens."""
     scored: int = 1
-    """After how many of the last tokens something is wanted, from 0 to n; 0 only keeps their keys and values."""
+    """How many of the last tokens have a want, from 0 to n; 0 only caches the keys and values of the tokens."""
     wants: tuple[Want, ...] = ALL
     """One want for each of these tokens, or one that holds for all. Either all of them are for all logits, or none is:
     `step_checks` refuses a mixture, so that the first one tells."""
@@ -70,7 +70,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the L lines of a step get that do not want all logits; a line is one scored token of a row."""
+    """The words and logits of the L lines of a step that do not want all logits; a line is a scored token of a row."""
 
     log_sum_exp: NDArray[np.float32]
     """[L]: log(sum(exp(x))) over the model's own V logits x. The log probability of a token is its own logit minus
@@ -99,20 +99,20 @@ class Scores:
     """The other lines."""
 
     def split(self, parts: Sequence[Sequence[Row]]) -> list[Scores]:
-        """Return the scores of each part of the rows, which follow each other. Arrays are views."""
+        """Return the scores of each part of the step's rows, which the parts hold in order. Arrays are views."""
         if len(parts) == 1:
             return [self]
-        ends = np.cumsum([np.sum([_sizes(row) for row in rows], axis=0, initial=0) if rows else np.zeros(7, np.int64)
-                          for rows in parts], axis=0)
-        return [self._select([slice(*place) for place in zip(begin, end, strict=True)])
-                for begin, end in pairwise([[0] * 7, *ends.tolist()])]
+        zero = np.zeros(7, np.int64)        # `_sizes` of no rows
+        sizes = [np.sum([_sizes(row) for row in rows], axis=0) if rows else zero for rows in parts]
+        ends = np.cumsum([zero, *sizes], axis=0).tolist()       # where each part ends in the 7 kinds of arrays
+        return [self._select(list(map(slice, begin, end))) for begin, end in pairwise(ends)]
 
     def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:
-        """Return the scores of the rows that stay. rows: all rows of the step. stays: for each, whether it stays."""
+        """Return the scores of some rows. rows: all rows of the step. stays: whether each row is among them."""
         return self._select([np.repeat(np.array(stays), sizes) for sizes in zip(*map(_sizes, rows), strict=True)])
 
     def _select(self, places: Sequence[slice | NDArray[np.bool_]]) -> Scores:
-        """Return some of the scores. places: which entries of each array, in the order of `_sizes`."""
+        """Return a part of the scores. places: which entries of each kind of array, in the order of `_sizes`."""
         rows, written, lines, best, likely, given, drawn = places
         chosen = Chosen(self.chosen.log_sum_exp[lines], self.chosen.best[best], self.chosen.likely[likely],
                         self.chosen.given[given], self.chosen.drawn[drawn])
@@ -137,7 +137,7 @@ def _counts(want: Want) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """What a decoder holds at the moment."""
+    """How much the cache of a decoder holds at the moment."""
 
     cache_tokens: int
     """Tokens that the cells in use have room for, 16 each, kept ones included; the reference has no cells, and counts

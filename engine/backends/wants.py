@@ -1,4 +1,4 @@
-"""Say what a row of a step wants of the logits after a token, and how these are changed before a word is chosen.
+"""Define the wants of a step's rows: how logits are changed, which words are chosen or drawn, which logits returned.
 
 A line is one scored token of a row. Its V logits x are the model's own. In float32, for each word i of the vocabulary:
 
@@ -69,7 +69,7 @@ LEAST_TEMPERATURE = 1e-6
 
 
 class IdSet:
-    """A set of ids below V: bit i % 32 of word i // 32 says whether id i is in it. Bits from V on say nothing.
+    """A set of ids below V: bit i % 32 of word i // 32 is 1 if id i is in it. Bits from V on have no meaning.
 
     A step that reads a set must have ended before the set is changed.
     """
@@ -157,7 +157,7 @@ class Draw:
     top_p: float = 1.0
     min_p: float = 0.0
     log_min_p: float = field(init=False, repr=False)
-    """ln min_p; -inf for none."""
+    """ln min_p; -inf if min_p is 0."""
 
     def __post_init__(self) -> None:
         if not LEAST_TEMPERATURE <= self.temperature < np.inf:
@@ -173,7 +173,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Want:
-    """What is wanted of one line: all its logits; or its log_sum_exp, with one or more of the others."""
+    """The want of one line: all its logits; or its log_sum_exp, with best words, likely words, ids, or draws."""
 
     best: int = 0
     """k: the k best words by their changed logits."""
@@ -191,9 +191,9 @@ class Want:
 
 
 ALL = (Want(logits=True),)
-"""What a row wants that wants all logits."""
+"""The wants of a row that wants all logits."""
 GREEDY = (Want(best=1),)
-"""What a row wants that wants the best word alone."""
+"""The wants of a row that wants the best word alone."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class LineWants:
 
     @classmethod
     def of(cls, rows: Sequence[Row], vocab_size: int) -> LineWants:
-        """Return what the rows of a step want; raises `InputError` for what no vocabulary of this size has."""
+        """Collect the wants of the rows of a step; raises `InputError` for ids or counts that exceed the vocabulary."""
         lines: list[Want] = []
         for row in rows:
             if not row.wants_logits:
@@ -240,15 +240,14 @@ class LineWants:
         best, likely = [want.best for want in lines], [want.likely for want in lines]
         given = [want.ids for want in lines if want.ids is not None]
         numbers = [u for want in lines for u in want.numbers]
-        found = cls(count=len(lines), best_at=_starts(best),
-                    likely_at=_starts(likely),
-                    given_at=_starts(0 if want.ids is None else len(want.ids) for want in lines),
-                    given_ids=np.concatenate(given).astype(np.int32) if given else np.zeros(0, np.int32),
-                    drawn_at=_starts(len(want.numbers) for want in lines), numbers=np.array(numbers, np.float64),
-                    draws=_draws_of(lines), changes=_changes_of(lines, vocab_size), wants=tuple(lines))
+        wanted = cls(count=len(lines), best_at=_starts(best), likely_at=_starts(likely),
+                     given_at=_starts(0 if want.ids is None else len(want.ids) for want in lines),
+                     given_ids=np.concatenate(given).astype(np.int32) if given else np.zeros(0, np.int32),
+                     drawn_at=_starts(len(want.numbers) for want in lines), numbers=np.array(numbers, np.float64),
+                     draws=_draws_of(lines), changes=_changes_of(lines, vocab_size), wants=tuple(lines))
         for want in lines:
-            something = want.best or want.likely or want.ids is not None or want.numbers
-            if (want.draw is None) != (not want.numbers) or not something:
+            wants_something = want.best or want.likely or want.ids is not None or want.numbers
+            if (want.draw is None) != (not want.numbers) or not wants_something:
                 raise InputError("a line wants the best words, likely words, ids or draws, and numbers exactly if it "
                                  f"draws, not {shown(want)}; best must be from 1 to {vocab_size:,}")
         for counts in (best, likely):
@@ -256,12 +255,12 @@ class LineWants:
                 wrong = max(counts) if max(counts) > vocab_size else min(counts)
                 raise InputError(f"best must be from 1 to {vocab_size:,}, the size of the vocabulary, not "
                                  f"{shown(wrong)}")
-        if len(found.given_ids) and not 0 <= found.given_ids.min() <= found.given_ids.max() < vocab_size:
+        if len(wanted.given_ids) and not 0 <= wanted.given_ids.min() <= wanted.given_ids.max() < vocab_size:
             raise InputError(f"ids whose logits are wanted must be from 0 to {vocab_size - 1:,}, not "
-                             f"{shown(found.given_ids.tolist())}")
-        if numbers and not ((found.numbers >= 0) & (found.numbers < 1)).all():
+                             f"{shown(wanted.given_ids.tolist())}")
+        if numbers and not ((wanted.numbers >= 0) & (wanted.numbers < 1)).all():
             raise InputError(f"the numbers of a draw must be at least 0 and below 1, not {shown(numbers)}")
-        return found
+        return wanted
 
 
 def _starts(counts: Iterable[int]) -> NDArray[np.int32]:
@@ -292,15 +291,15 @@ def _changes_of(lines: Sequence[Want], vocab_size: int) -> tuple[
     for want in lines:
         changes = want.changes or Changes()
         seen, addends, allowed = changes.seen, changes.addends, changes.allowed
-        for one in (seen, allowed):
-            if one is not None and one.size != vocab_size:
+        for ids in (seen, allowed):
+            if ids is not None and ids.size != vocab_size:
                 raise InputError(f"a set of ids must be one of a vocabulary of {vocab_size:,} words, not of "
-                                 f"{one.size:,}")
+                                 f"{ids.size:,}")
         if addends is not None and len(addends.ids) and addends.ids[-1] >= vocab_size:
             raise InputError(f"the ids of addends must be below {vocab_size:,}, not {shown(int(addends.ids[-1]))}")
         count, addresses = (0, (0, 0)) if addends is None else (len(addends.ids), addends.addresses)
         columns.append((0 if seen is None else seen.address, changes.penalty, count, *addresses,
                         0 if allowed is None else allowed.address))
-    sets, penalties, counts, ids, values, masks = zip(*columns, strict=True)
-    return (np.array(sets, np.uint64), np.array(penalties, np.float32), np.array(counts, np.int32),
-            np.array(ids, np.uint64), np.array(values, np.uint64), np.array(masks, np.uint64))
+    seen_sets, penalties, counts, addend_ids, addend_values, allowed_sets = zip(*columns, strict=True)
+    return (np.array(seen_sets, np.uint64), np.array(penalties, np.float32), np.array(counts, np.int32),
+            np.array(addend_ids, np.uint64), np.array(addend_values, np.uint64), np.array(allowed_sets, np.uint64))

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.batch import Batch, joined
+from ..backends.batch import Batch, join_batches
 from ..backends.interfaces import Decoder, Plan
 from ..backends.steps import Row, Scores
 from ..base.errors import InputError, UnsupportedError
@@ -148,7 +148,7 @@ class SourceStepper:
         texts = {request: source for request, source in needed.items() if isinstance(source, Batch)}
         if texts:
             assert self._encoder is not None
-            batch = joined([*texts.values()])
+            batch = join_batches([*texts.values()])
             self._decoder.cache_sources([*texts], self._encoder.forward(batch, stop), batch.cu_seqlens, stop)
         for request, source in needed.items():
             if isinstance(source, KeptSource):

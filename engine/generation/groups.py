@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.choice import changed
+from ..backends.choice import change_logits
 from ..backends.steps import Row, Scores
 from ..backends.wants import ALL as ALL_LOGITS
 from ..backends.wants import GREEDY, Changes, Draw, Want
@@ -492,7 +492,7 @@ class PathGroup(Group):
         scores = scores.copy()
         for path, line in zip(paths, scores, strict=True):
             if path.follower is not None:
-                line[:] = changed(line, path.choice.changes)
+                line[:] = change_logits(line, path.choice.changes)
                 work = cast(Generation, path.work)
                 if work.rules.timestamps is not None:
                     new_ids = path.ids[len(work.prompt) : path.length]

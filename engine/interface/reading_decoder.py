@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..backends.batch import Batch, apart
+from ..backends.batch import Batch, split_batch
 from ..backends.interfaces import Decoder, Plan
 from ..base.stop import NEVER, Stop
 from ..generation.calls import all_logits
@@ -33,7 +33,7 @@ class ReadingPlan:
 
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return the logits of the decoder for all tokens of a batch of ids: float32 [N, V]."""
-        texts = [text for text in apart(batch) if text.tokens]
+        texts = [text for text in split_batch(batch) if text.tokens]
         logits = all_logits(self._queue, texts, [self._shift_right(text.input_ids) for text in texts], stop)
         return np.concatenate([np.empty((0, self._decoder.vocab_size), np.float32), *logits])
 

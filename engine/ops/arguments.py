@@ -39,7 +39,7 @@ class Arguments:
         self._leading: tuple[int, ...] | None = None        # the axes that "..." stands for, once they are known
 
     def floats(self, name: str, value: Any) -> Any:
-        """Check a float array of any shape; it must have the dtype of the arrays before it, and lie where they do."""
+        """Check and return a float array of any shape, with the dtype and the place of the arrays before it."""
         if lies_on_gpu(value):
             return self._on_gpu(name, value)
         self._check_host(name, value)
@@ -52,12 +52,12 @@ class Arguments:
         # The fields of packed records can be unaligned, and no backend reads unaligned numbers.
         return np.array(value) if not value.flags.aligned else np.asarray(value)
 
-    def placed(self, array: np.ndarray) -> Any:
-        """Return a float array that the call itself has made, where its arguments lie."""
+    def on_same_device(self, array: np.ndarray) -> Any:
+        """Return a float array that the call itself has made, copied to the GPU if its arguments lie there."""
         return array if self._gpu is None else place(self._gpu, array)
 
     def bools(self, name: str, value: Any) -> Any:
-        """Check a bool array of any shape, which lies where the arrays before it do."""
+        """Check a bool array of any shape, which must lie where the arrays before it do, and return it."""
         if lies_on_gpu(value):
             return self._on_gpu(name, value, ("bool",))
         if self._gpu is not None:
@@ -83,7 +83,7 @@ class Arguments:
                              f"np.asarray({name}, np.float32)")
 
     def _on_gpu(self, name: str, value: Any, dtypes: tuple[str, ...] = ("float32", "bfloat16")) -> Any:
-        """Check an array on the GPU, and return it in the form of the backend."""
+        """Check an array on the GPU, and return it as a `SharedArray`; dtypes: the names that are allowed."""
         if self._backend != "cuda":
             raise InputError(f"{name} lies on a GPU, which backend='cuda' alone reads; pass backend='cuda', or copy it "
                              f"to the host, such as {name}.cpu().numpy()")
@@ -102,7 +102,7 @@ class Arguments:
         return array
 
     def array(self, name: str, value: Any, shape: str) -> Any:
-        """Check a float array whose shape is given as "B T D", or as "... D" for any number of leading axes.
+        """Return a checked float array whose shape is given as "B T D", or as "... D" for any leading axes.
 
         The first array with a letter sets the size of the letter, and the first array with "..." sets the leading axes.
         """
@@ -111,6 +111,7 @@ class Arguments:
         extra = array.ndim - len(letters)
         trailing, leading = array.shape[max(extra, 0) :], array.shape[: max(extra, 0)]
         any_axes = shape.startswith("... ")
+        # Each letter has its size from an earlier array, if there was one, and the leading axes are those of before.
         fits = extra >= 0 and all(self.sizes.get(letter, n) == n for letter, n in zip(letters, trailing, strict=True))
         fits = fits and (self._leading in (None, leading) if any_axes else extra == 0)
         if not fits or any(n == 0 for letter, n in zip(letters, trailing, strict=True) if letter in _NEVER_ZERO):
@@ -157,9 +158,10 @@ def broadcast(array: Any, shape: tuple[int, ...]) -> Any:
 
 @lru_cache(maxsize=64, typed=True)
 def _ops(backend: str, threads: int | None, bits: str) -> Ops:
-    # bits: `PORTABLE` for operations with the same bits on every CPU. The result is cached for the life of the process,
-    # because to ask the system for its CPUs takes longer than a small operation. typed=True keeps True, which is no
-    # number of threads, apart from 1.
+    """Return the operations of a backend; they are cached, because asking for the CPUs takes longer than a small one.
+
+    typed=True of the cache keeps True, which is no number of threads, apart from 1.
+    """
     return choose_backend(backend, bits).ops(choose_threads(threads), portable=bits == PORTABLE)
 
 
@@ -209,8 +211,7 @@ def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndar
     array = np.full(size, array) if array.ndim == 0 else array
     # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
     if array.shape != (size,) or (array.size and array.dtype.kind not in "iu"):
-        given = f"{array.dtype} {list(np.shape(value))}"
-        raise InputError(f"{name} must be {expected}, not {given}")
+        raise InputError(f"{name} must be {expected}, not {array.dtype} {list(np.shape(value))}")
     wrong = (array < least) | (array > most)
     if wrong.any():
         b = int(wrong.argmax())

@@ -1,4 +1,4 @@
-"""Compute attention of every kind with one operation."""
+"""Define `engine.ops.attention`, the one operation for attention of every kind: check its options, and run it."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | Non
 
 
 def _band(B: int, causal: bool, window: Any, q_offset: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return low and high, int64 [B] each: query t sees keys t + low <= s < t + high."""
+    """Return low and high, int64 [B] each: query t sees keys t + low <= s < t + high. Raises `InputError`."""
     offset = integers("q_offset", 0 if q_offset is None else q_offset, B, -_FARTHEST, _FARTHEST)
     left, right = _check_window(window)
     low = np.full(B, -UNBOUNDED) if left is None else offset - left
     if flag("causal", causal):
-        right = 0
+        right = 0       # a causal query sees no key behind its own position, whatever the window allows
     high = np.full(B, UNBOUNDED) if right is None else offset + right + 1
     return low, high
 

@@ -123,17 +123,20 @@ def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads
 
 
 def _check_head_counts(sizes: Mapping[str, int], H: int, G: int) -> None:
-    """Raise unless the rows of the projections are whole heads, of one width for queries and keys."""
+    """Raise unless the rows of the projections are whole heads, of one width for queries and keys.
+
+    sizes: by the letters of `_LAYER_SHAPES`, such as H*d for the rows of query.weight.
+    """
     if H % G:
         raise InputError(f"num_kv_heads={G} must divide num_heads={H}")
     for name, rows, count, heads in (("query", "H*d", H, "num_heads"), ("key", "G*d", G, "num_kv_heads"),
                                      ("value", "G*e", G, "num_kv_heads")):
         if sizes[rows] == 0 or sizes[rows] % count:
             raise InputError(f"{name}.weight must have a multiple of {heads}={count} rows, not {sizes[rows]}")
-    for first, second, a, b in (("query.weight rows", "key.weight rows", "H*d", "G*d"),
-                                ("output.weight columns", "value.weight rows", "H*e", "G*e")):
-        if sizes[a] * G != sizes[b] * H:
-            raise InputError(f"{first}, {sizes[a]}, and {second}, {sizes[b]}, must be {H} and {G} heads of one width")
+    for first, second, H_size, G_size in (("query.weight rows", "key.weight rows", sizes["H*d"], sizes["G*d"]),
+                                          ("output.weight columns", "value.weight rows", sizes["H*e"], sizes["G*e"])):
+        if H_size * G != G_size * H:
+            raise InputError(f"{first}, {H_size}, and {second}, {G_size}, must be {H} and {G} heads of one width")
 
 
 def _check_layer_names(weights: Mapping[str, np.ndarray], norm: str) -> None:

@@ -56,7 +56,7 @@ def ffn(x: np.ndarray, up: np.ndarray, down: np.ndarray, *, up_bias: np.ndarray 
 
 def apply_linear(ops: Ops, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None,
                  activation: str | None = None, residual: np.ndarray | None = None) -> np.ndarray:
-    """Compute `linear` for arguments that have been checked."""
+    """Compute `linear` for checked arguments: x [...,K], weight [N,K], bias [N], residual [...,N] -> [...,N]."""
     N, K = weight.shape
     shape = (*x.shape[:-1], N)
     if x.size * N == 0:

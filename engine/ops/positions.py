@@ -43,7 +43,7 @@ def rotary(x: np.ndarray, *, positions: Any = None, base: float = 10000.0, width
     if cos is None:
         dtype = np.dtype(np.float64 if x.dtype == "float64" else np.float32)
         tables = _angles(dtype, (B, T), d, positions, number("base", base, least=1), width)
-        cos, sin = map(arguments.placed, tables)
+        cos, sin = map(arguments.on_same_device, tables)
     else:
         cos, sin = arguments.floats("cos", cos), arguments.floats("sin", sin)
     pairs = cos.shape[-1] if cos.ndim else 0
@@ -110,7 +110,7 @@ def relative_position_bias(table: np.ndarray, T: int, S: int | None = None, *, b
 
 def _angles(dtype: np.dtype, shape: tuple[int, int], d: int, positions: Any, base: float, width: int | None
             ) -> tuple[np.ndarray, np.ndarray]:
-    """Return cos and sin for `rotary`, computed in float64: [T,r/2] or [B,T,r/2]."""
+    """Return cos and sin for `rotary`, computed in float64: [T,r/2] or [B,T,r/2] in `dtype`. shape: (B, T)."""
     r = d if width is None else integer("width", width, least=2)
     if r % 2 or r > d:
         default = "; it is d by default" if width is None else ""
@@ -125,8 +125,8 @@ def _angles(dtype: np.dtype, shape: tuple[int, int], d: int, positions: Any, bas
 
 
 def _for_batch(name: str, array: Any, shape: tuple[int, ...]) -> Any:
-    """Return a view of the array with that shape, [B,T] or [B,T,r/2]; its axis B may be missing or 1."""
-    of_sequence = shape[1:]
-    if array.shape not in (shape, of_sequence, (1, *of_sequence)):
-        raise InputError(f"{name} must have the shape {list(of_sequence)} or {list(shape)}, not {list(array.shape)}")
+    """Return a view of the array with this shape, [B,T] or [B,T,r/2]; its axis B may be absent, or 1."""
+    sequence_shape = shape[1:]
+    if array.shape not in (shape, sequence_shape, (1, *sequence_shape)):
+        raise InputError(f"{name} must have the shape {list(sequence_shape)} or {list(shape)}, not {list(array.shape)}")
     return broadcast(array, shape)

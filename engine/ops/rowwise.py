@@ -51,7 +51,7 @@ def softmax(x: np.ndarray, *, axis: int = -1, backend: str | None = None, thread
     """
     arguments = Arguments(backend)
     x = arguments.array("x", x, "... N")
-    order = [*range(x.ndim)]        # of the axes, with the one of the sums moved to the end
+    order = [*range(x.ndim)]        # of the axes, with the axis of the softmax moved to the end
     try:
         order.append(order.pop(axis))
     except (TypeError, IndexError, OverflowError) as error:
@@ -60,7 +60,8 @@ def softmax(x: np.ndarray, *, axis: int = -1, backend: str | None = None, thread
     if x.size == 0:
         return np.empty_like(x)
     moved = x.transpose(*order)
-    return contiguous(ops.softmax(_rows(moved)).reshape(moved.shape).transpose(*np.argsort(order).tolist()))
+    inverse = np.argsort(order).tolist()        # moves the axes back
+    return contiguous(ops.softmax(_rows(moved)).reshape(moved.shape).transpose(*inverse))
 
 
 def gelu(x: np.ndarray, *, approximate: str = "none", backend: str | None = None, threads: int | None = None,
@@ -89,6 +90,7 @@ def silu(x: np.ndarray, *, backend: str | None = None, threads: int | None = Non
 
 
 def _activate(activation: str, x: Any, backend: str | None, threads: int | None, bits: str) -> np.ndarray:
+    """Check x of any shape, and apply a function of `engine.model.config.ACTIVATIONS` on the chosen backend."""
     arguments = Arguments(backend)
     x = arguments.floats("x", x)
     ops = arguments.ops(threads, bits)

@@ -1,4 +1,4 @@
-"""Split conformal prediction: sets that hold the right answer as often as promised (Vovk et al. 2005).
+"""Compute split conformal prediction: sets that hold the right class as often as promised (Vovk et al. 2005).
 
 The score of a class says how badly it fits a text. The right classes of n labelled texts have scores s. The threshold
 for a coverage c is the k-th smallest of them, k = ceil(c (n + 1)), and the set of a new text holds the classes whose
@@ -36,17 +36,17 @@ def threshold(scores: np.ndarray, coverage: float, what: str = "texts") -> np.fl
     """Return the threshold for the scores [n] of labelled texts: the k-th smallest, k = ceil(coverage (n + 1)).
 
     The coverage counts as the decimal fraction that it is printed as, so that 0.9 of 10 is 9. Raises `InputError` if
-    there are too few scores, and says how many are needed. what: what the scores are of, for this message.
+    there are too few scores, and says how many are needed. what: the noun for what has the scores, for this message.
     """
     share = Fraction(repr(float(coverage)))
     k = math.ceil(share * (len(scores) + 1))
     if k > len(scores):
-        raise InputError(f"coverage={coverage} needs the scores of {needed(coverage)} labelled {what} at least, and "
-                         f"there are {len(scores)}; calibrate on more, or ask for less")
+        raise InputError(f"coverage={coverage} needs the scores of {least_count(coverage)} labelled {what} at least, "
+                         f"and there are {len(scores)}; calibrate on more, or ask for less")
     return np.float32(np.partition(scores, k - 1)[k - 1])
 
 
-def needed(coverage: float) -> int:
+def least_count(coverage: float) -> int:
     """Return the least number of scores that a coverage needs: n with ceil(coverage (n + 1)) <= n."""
     share = Fraction(repr(float(coverage)))
     return math.ceil(share / (1 - share))
@@ -77,12 +77,12 @@ def aps_scores(probabilities: np.ndarray) -> NDArray[np.float32]:
     ordered = np.take_along_axis(probabilities, order, axis=1).astype(np.float64)
     sums = np.cumsum(ordered, axis=1)
     for k in range(sums.shape[1] - 2, -1, -1):
-        same = ordered[:, k] == ordered[:, k + 1]
-        sums[same, k] = sums[same, k + 1]
-    scores = np.empty(probabilities.shape, np.float32)
+        is_tie = ordered[:, k] == ordered[:, k + 1]
+        sums[is_tie, k] = sums[is_tie, k + 1]       # from the last class to the first, so that all equal classes agree
+    scores = np.empty(probabilities.shape, np.float32)      # in the order of the classes again
     np.put_along_axis(scores, order, sums.astype(np.float32), axis=1)
     return scores
 
 
 SCORES: dict[str, Callable[[np.ndarray], NDArray[np.float32]]] = {"lac": lac_scores, "aps": aps_scores}
-"""The scores by their names."""
+"""The score functions, by the names by which users choose one."""

@@ -1,4 +1,4 @@
-"""How good probabilities are: accuracy, log loss, Brier score, expected calibration error, and a reliability table.
+"""Measure how good probabilities are: accuracy, log loss, Brier score, expected calibration error (ECE), reliability.
 
     ECE = sum over bins of (texts of the bin / all texts) * |accuracy of the bin - mean confidence of the bin|
 
@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 from ..base.functions import log
 
 BINS = 15
-"""The bins of the expected calibration error, as in Guo et al. 2017."""
+"""The number of bins of the expected calibration error, as in Guo et al. 2017."""
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Texts with similar confidences."""
+    """One bin of the calibration error: texts with similar confidences."""
 
     confidence: float
     """The mean of the confidences."""
     accuracy: float
     """The share of the texts whose best class is right."""
     count: int
+    """The number of texts in the bin."""
 
 
 @dataclass(frozen=True)
@@ -52,33 +53,33 @@ def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> 
 
 
 def summarise(probabilities: np.ndarray, labels: np.ndarray) -> NDArray[np.float64]:
-    """Return what `measure_summary` reads of each text, [n, 4], so that the probabilities of all need no memory.
+    """Return four numbers of each text, [n, 4], for `measure_summary`; the probabilities [n, K] can then be freed.
 
-    It is the probability of the right class and of the best one, whether both are the same, and the Brier score.
+    Columns: the probability of the right class, that of the best class, 1 if both are one class, and the Brier score.
     """
     rows = np.arange(len(labels))
-    of_labels, best = probabilities[rows, labels], probabilities.argmax(axis=1)
+    p_right, best = probabilities[rows, labels], probabilities.argmax(axis=1)
     # Each probability minus the right one, which is 1 for the right class and 0 for the others, squared and summed.
-    squares = np.square(probabilities).sum(axis=1) - np.square(of_labels) + np.square(1 - of_labels)
-    return np.stack([of_labels, probabilities[rows, best], best == labels, squares], axis=1).astype(np.float64)
+    squares = np.square(probabilities).sum(axis=1) - np.square(p_right) + np.square(1 - p_right)
+    return np.stack([p_right, probabilities[rows, best], best == labels, squares], axis=1).astype(np.float64)
 
 
 def measure_summary(summary: np.ndarray, bins: int = BINS) -> Measures:
     """Return the measures of texts from the result of `summarise`, [n, 4]."""
     n = len(summary)
-    of_labels, confidences, right, squares = summary.T
-    table = reliability(confidences, right == 1, bins)
+    p_right, confidences, is_right, squares = summary.T
+    table = reliability(confidences, is_right == 1, bins)
     with np.errstate(divide="ignore"):      # a probability of 0 has an infinite loss
-        loss = float(-np.log(of_labels).mean())
-    ece = sum(one.count / n * abs(one.accuracy - one.confidence) for one in table)
-    return Measures(n, float(right.mean()), log_loss=loss, brier=float(squares.mean()), ece=ece,
+        loss = float(-np.log(p_right).mean())
+    ece = sum(each.count / n * abs(each.accuracy - each.confidence) for each in table)
+    return Measures(n, float(is_right.mean()), log_loss=loss, brier=float(squares.mean()), ece=ece,
                     reliability=tuple(table))
 
 
 def reliability(confidences: np.ndarray, right: np.ndarray, bins: int = BINS) -> list[Bin]:
     """Return the bins of equal mass, from the least confidence to the largest; bins without texts are left out.
 
-    confidences: [n]; right: bool [n].
+    confidences: [n], the probability of each text's best class. right: bool [n], whether that class is the right one.
     """
     n = len(confidences)
     ordered = np.sort(confidences)
@@ -86,19 +87,20 @@ def reliability(confidences: np.ndarray, right: np.ndarray, bins: int = BINS) ->
     places = np.searchsorted(edges, confidences, side="right")
     table = []
     for i in range(bins):
-        here = places == i
-        if here.any():
+        is_member = places == i
+        if is_member.any():
             # Sorted, so that the sum does not depend on the order of the texts.
-            table.append(Bin(float(np.sort(confidences[here]).mean()), float(right[here].mean()), int(here.sum())))
+            table.append(Bin(float(np.sort(confidences[is_member]).mean()), float(right[is_member].mean()),
+                             int(is_member.sum())))
     return table
 
 
 def margin(probabilities: np.ndarray) -> NDArray[np.float64]:
-    """Return the largest probability minus the second largest of each row of [n, K]; with K = 1 the only one."""
+    """Return the largest probability minus the second largest of each row of [n, K]; for K = 1, that one."""
     if probabilities.shape[1] == 1:
         return probabilities[:, 0].astype(np.float64)
-    largest = -np.partition(-probabilities, 1, axis=1)[:, :2].astype(np.float64)
-    return np.asarray(largest[:, 0] - largest[:, 1])
+    largest_two = -np.partition(-probabilities, 1, axis=1)[:, :2].astype(np.float64)     # the largest one first
+    return np.asarray(largest_two[:, 0] - largest_two[:, 1])
 
 
 def entropy(probabilities: np.ndarray) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
-"""Draw attention weights, entropies of heads and reliability: as SVG pictures, or as matplotlib figures.
+"""Draw attention weights, entropies of heads and reliability: as SVG pictures, which need no package, or by matplotlib.
 
-SVG needs no other package.
+Users call `attention`, `heads` and `reliability`. Sizes and places in SVG are in pixels, y downwards.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .measures import Bin, Measures
 
 __all__ = ["attention", "heads", "reliability"]
 
-LONGEST = 18
-"""Characters of a token that a label shows."""
-MOST = 512
+LONGEST_LABEL = 18
+"""The most characters of a token that a label shows."""
+MOST_TOKENS = 512
 """Most tokens on a side of a picture: a quarter of a million cells are more than a browser draws at ease."""
 
 _STYLE = """
@@ -38,11 +38,11 @@ _STYLE = """
 
 
 class Picture(str):
-    """A picture in SVG: its text, which a notebook shows as the picture."""
+    """The text of an SVG picture, a string that a notebook shows as the picture."""
 
     __slots__ = ()
 
-    def _repr_svg_(self) -> str:
+    def _repr_svg_(self) -> str:        # the method by which Jupyter asks for SVG
         return str(self)
 
 
@@ -70,7 +70,7 @@ def attention(weights: Any, tokens: Sequence[str], *, keys: Sequence[str] | None
     rows, columns = _labels("tokens", tokens), _labels("keys", tokens if keys is None else keys)
     table = _table(weights, len(rows), len(columns))
     draw = _figure if as_figure else _svg
-    return draw(table, rows, columns, _checked_title(title), _maximum(maximum, table), _WEIGHTS)
+    return draw(table, rows, columns, _checked_title(title), _maximum(maximum, table), _WEIGHT_CAPTIONS)
 
 
 def heads(shares: Any, *, title: str = "", as_figure: bool = False) -> Any:
@@ -90,7 +90,7 @@ def heads(shares: Any, *, title: str = "", as_figure: bool = False) -> Any:
     rows = _labels("shares", [f"layer {i}" for i in range(L)])
     columns = _labels("shares", [f"{i}" for i in range(H)])
     draw = _figure if as_figure else _svg
-    return draw(_table(table, L, H), rows, columns, _checked_title(title), 1.0, _SHARES)
+    return draw(_table(table, L, H), rows, columns, _checked_title(title), 1.0, _SHARE_CAPTIONS)
 
 
 def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin] | None = None, *, title: str = "",
@@ -109,49 +109,50 @@ def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin
     return (_reliability_figure if as_figure else _reliability_svg)(curves, _checked_title(title))
 
 
-_WEIGHTS = ("token", "reads", "attention weight")
-_SHARES = ("", "head", "of the largest entropy")
-"""What the rows, the columns and the colours of a table are."""
+_WEIGHT_CAPTIONS = ("token", "reads", "attention weight")
+_SHARE_CAPTIONS = ("", "head", "of the largest entropy")
+"""The captions of the rows, of the columns and of the colours of a table."""
 
 
 def _bins(name: str, value: Any) -> list[Bin]:
+    """Return the bins of the argument `name`, which is measures or bins; raises `InputError`."""
     bins = list(value.reliability) if isinstance(value, Measures) else value
-    if not isinstance(bins, (list, tuple)) or not bins or not all(isinstance(one, Bin) for one in bins):
+    if not isinstance(bins, (list, tuple)) or not bins or not all(isinstance(each, Bin) for each in bins):
         raise InputError(f"{name} must be the measures of a report of engine.calibrate, or a list of their bins, not "
                          f"{shown(value)}")
     return list(bins)
 
 
 def _reliability_svg(curves: dict[str, list[Bin]], title: str) -> Picture:
-    """Return a square with a point for each bin, confidence to the right and accuracy upwards, in pixels."""
-    left, top, side = 52, 14 + 22 * bool(title), 260        # where the square begins, and its width, in pixels
-    width, height = left + side + 130, top + side + 46
+    """Return a square with a point for each bin, confidence to the right and accuracy upwards; curves: bins by name."""
+    left, top, side = 52, 14 + 22 * bool(title), 260        # the corner of the square, and its width
+    width, height = left + side + 130, top + side + 46      # room for the legend at the right, and for labels below
     parts = [f'<rect class="frame" x="{left}" y="{top}" width="{side}" height="{side}"/>',
              f'<line class="frame" x1="{left}" y1="{top + side}" x2="{left + side}" y2="{top}"/>']
     for i in range(0, 11, 2):
-        tick, away = f"{i / 10:.1f}", i * side / 10       # the label, and its distance from the label 0
-        parts.append(_text(tick, left + away, top + side + 15, size=10, style="soft", anchor="middle"))
-        parts.append(_text(tick, left - 5, top + side - away + 3.5, size=10, style="soft", anchor="end"))
+        tick, offset = f"{i / 10:.1f}", i * side / 10       # the label, and its distance from the label 0.0
+        parts.append(_text(tick, left + offset, top + side + 15, size=10, style="soft", anchor="middle"))
+        parts.append(_text(tick, left - 5, top + side - offset + 3.5, size=10, style="soft", anchor="end"))
     parts.append(_text("confidence", left + side / 2, top + side + 34, size=11, style="soft", anchor="middle"))
     parts.append(f'<g transform="translate(13 {top + side / 2:.1f}) rotate(-90)">'
                  f'{_text("accuracy", x=0, y=0, size=11, style="soft", anchor="middle")}</g>')
     for n, (name, bins) in enumerate(curves.items()):
         opacity = 1.0 if n == len(curves) - 1 else 0.4       # "before" is faint beside "after"
-        for one in bins:
-            parts.append(f'<g><title>{name}, {one.count} texts: confidence {one.confidence:.3f}, accuracy '
-                         f'{one.accuracy:.3f}</title><circle class="cell" cx="{left + one.confidence * side:.1f}" '
-                         f'cy="{top + (1 - one.accuracy) * side:.1f}" r="4.5" fill-opacity="{opacity}"/></g>')
-        y = top + 12 + 46 * n
+        for each in bins:
+            parts.append(f'<g><title>{name}, {each.count} texts: confidence {each.confidence:.3f}, accuracy '
+                         f'{each.accuracy:.3f}</title><circle class="cell" cx="{left + each.confidence * side:.1f}" '
+                         f'cy="{top + (1 - each.accuracy) * side:.1f}" r="4.5" fill-opacity="{opacity}"/></g>')
+        y = top + 12 + 46 * n       # the legend has a point, a name and two lines for each curve
         parts.append(f'<circle class="cell" cx="{left + side + 18}" cy="{y}" r="4.5" fill-opacity="{opacity}"/>')
         parts.append(_text(name, left + side + 28, y + 4, size=11, style=""))
         parts += [_text(text, left + side + 28, y + 4 + 13 * line, size=10, style="soft")
-                  for line, text in enumerate(_counts(bins), 1)]
+                  for line, text in enumerate(_describe_counts(bins), 1)]
     return _picture(parts, width, height, title, what="reliability")
 
 
-def _counts(bins: list[Bin]) -> tuple[str, str]:
-    """Say how many texts a picture of reliability shows, and how many each of its points."""
-    counts = [one.count for one in bins]
+def _describe_counts(bins: list[Bin]) -> tuple[str, str]:
+    """Return two lines for the legend: how many texts a curve has, and how many each of its points stands for."""
+    counts = [each.count for each in bins]
     least, most = min(counts), max(counts)
     return f"{sum(counts):,} texts,", f"{least:,}{f' to {most:,}' * (most > least)} a point"
 
@@ -162,8 +163,8 @@ def _reliability_figure(curves: dict[str, list[Bin]], title: str) -> Any:
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
     for name, bins in curves.items():
-        axes.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o-",
-                  label=" ".join((name + ":", *_counts(bins))))
+        axes.plot([each.confidence for each in bins], [each.accuracy for each in bins], "o-",
+                  label=" ".join((name + ":", *_describe_counts(bins))))
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_xlabel("confidence")
@@ -174,31 +175,34 @@ def _reliability_figure(curves: dict[str, list[Bin]], title: str) -> Any:
 
 
 def _labels(name: str, tokens: Any) -> list[str]:
+    """Return the labels of rows or columns for the argument `name`; raises `InputError` unless it lists texts."""
     if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
         raise InputError(f"{name} must be a list of strings, one for each token, not {shown(tokens)}")
-    if not 1 <= len(tokens) <= MOST:
-        raise InputError(f"{name} must be 1 to {MOST} tokens, not {len(tokens)}; draw a part of the weights")
+    if not 1 <= len(tokens) <= MOST_TOKENS:
+        raise InputError(f"{name} must be 1 to {MOST_TOKENS} tokens, not {len(tokens)}; draw a part of the weights")
     return [_printable(token) for token in tokens]
 
 
 def _checked_title(title: Any) -> str:
+    """Return a title; raises `InputError` unless it is a string."""
     if not isinstance(title, str):
         raise InputError(f"title must be a string, not {shown(title)}")
     return title
 
 
 def _printable(token: str) -> str:
-    """Return a token as a short line of printable characters: XML forbids most control characters."""
+    """Return a token as a printable label of at most `LONGEST_LABEL` characters."""
     text = _printable_line(token)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
 
 
 def _printable_line(text: str) -> str:
+    """Replace control characters, which XML forbids, and what is no character, by U+FFFD."""
     return "".join("\ufffd" if category(c) in ("Cc", "Cs", "Cn") else c for c in text)
 
 
 def _table(weights: Any, T: int, S: int) -> np.ndarray:
-    """Return attention weights as float64 [T, S]; raises `InputError`."""
+    """Return attention weights as float64 [T, S]; raises `InputError` for another shape, or numbers not from 0 to 1."""
     table = np.asarray(weights)
     if table.shape != (T, S) or table.dtype.kind not in "fiu":
         raise InputError(f"weights must be numbers of the shape [{T}, {S}], one for each pair of tokens, not "
@@ -210,79 +214,83 @@ def _table(weights: Any, T: int, S: int) -> np.ndarray:
 
 
 def _maximum(maximum: Any, table: np.ndarray) -> float:
+    """Return the weight of the full colour: the caller's, or the largest one of the table; raises `InputError`."""
     if maximum is None:
-        return float(table.max()) or 1.0
+        return float(table.max()) or 1.0        # cells are divided by it, also where all weights are 0
     if isinstance(maximum, bool) or not isinstance(maximum, (int, float)) or not 0 < maximum <= 1:
         raise InputError(f"maximum must be None or a number above 0 and at most 1, not {shown(maximum)}")
     return float(maximum)
 
 
 def _width(text: str, size: float) -> float:
-    """Return about how wide a text is in a monospaced font of this size."""
+    """Return the approximate width of a text in a monospaced font of this size, in pixels."""
     return size * sum(1.0 if east_asian_width(c) in "WF" else 0.62 for c in text)
 
 
-def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float,
+def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, full_weight: float,
          captions: tuple[str, str, str]) -> Picture:
-    """Return a table of cells [T,S] with labels. top: weight of the full colour. captions: of rows, columns, cells."""
+    """Return a table of cells [T,S] with labels. captions: of rows, columns, colours."""
     T, S = table.shape
-    cell = min(34, max(14, 760 // max(T, S)))       # the side of a cell in pixels
-    size = min(12, cell - 3)        # of the font of labels
-    side = max(_width(label, size) for label in rows) + 30          # left of the table, with the caption of the rows
-    angle = 45 if cell >= 20 else 65        # of the column labels: steep ones have room in narrow columns
+    cell = min(34, max(14, 760 // max(T, S)))       # the side of a cell: cells fill 760 pixels, within limits
+    size = min(12, cell - 3)        # the font size of labels
+    left = max(_width(label, size) for label in rows) + 30          # the table begins here, after labels and caption
+    angle = 45 if cell >= 20 else 65        # of the column labels, in degrees: steep ones fit narrow columns
     longest = max(_width(label, size) for label in columns)
     rise, run = longest * math.sin(math.radians(angle)), longest * math.cos(math.radians(angle))
-    above = rise + size + 26 + 22 * bool(title)     # over the table, with the labels and the caption of the columns
-    width = side + S * cell + max(run + 12, 16)
-    height = above + T * cell + 44      # with the legend below the table
-    parts = [_text(label, side - 6, above + (t + 0.5) * cell + size * 0.35, size, style="", anchor="end")
+    top = rise + size + 26 + 22 * bool(title)     # the table begins here, below labels and caption of the columns
+    width = left + S * cell + max(run + 12, 16)
+    height = top + T * cell + 44      # with the legend below the table
+    parts = [_text(label, left - 6, top + (t + 0.5) * cell + size * 0.35, size, style="", anchor="end")
               for t, label in enumerate(rows)]
-    parts += [f'<g transform="translate({side + (s + 0.5) * cell + size * 0.3:.1f} {above - 6:.1f}) rotate(-{angle})">'
+    parts += [f'<g transform="translate({left + (s + 0.5) * cell + size * 0.3:.1f} {top - 6:.1f}) rotate(-{angle})">'
               f"{_text(label, x=0, y=0, size=size, style='')}</g>" for s, label in enumerate(columns)]
-    parts.append(f'<g transform="translate({size + 2} {above + T * cell / 2:.1f}) rotate(-90)">'
+    parts.append(f'<g transform="translate({size + 2} {top + T * cell / 2:.1f}) rotate(-90)">'
                  f'{_text(captions[0], x=0, y=0, size=11, style="soft", anchor="middle")}</g>')
-    parts.append(_text(captions[1], side + S * cell / 2, above - rise - size - 8, 11, style="soft", anchor="middle"))
-    parts += [_cell(table[t, s], top, f"{rows[t]} {captions[1]} {columns[s]}", side + s * cell, above + t * cell, cell,
-                    numbered=S <= 12)
+    parts.append(_text(captions[1], left + S * cell / 2, top - rise - size - 8, 11, style="soft", anchor="middle"))
+    parts += [_cell(table[t, s], full_weight, f"{rows[t]} {captions[1]} {columns[s]}", left + s * cell, top + t * cell,
+                    cell, numbered=S <= 12)
               for t in range(T) for s in range(S)]
-    parts.append(f'<rect class="frame" x="{side:.1f}" y="{above:.1f}" width="{S * cell}" height="{T * cell}"/>')
-    parts += _legend(top, side, above + T * cell + 16, captions[2])
+    parts.append(f'<rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{S * cell}" height="{T * cell}"/>')
+    parts += _legend(full_weight, left, top + T * cell + 16, captions[2])
     return _picture(parts, width, height, title, what=captions[2])
 
 
 def _picture(parts: Iterable[str], width: float, height: float, title: str, what: str) -> Picture:
-    """Return the picture of some parts, "" for none, with a title above it; what: it shows, where it has no title."""
+    """Return a picture of SVG elements ("" is none) below a title. what: replaces an empty title in the description."""
     line = _printable_line(title)
-    head = [f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
-            f"<title>{escape(line or what, quote=False)}</title><style>{_STYLE}\n</style>",
-            _text(line, x=8, y=18, size=13, style="", weight="600") if title else ""]
-    return Picture("\n".join(part for part in (*head, *parts) if part) + "\n</svg>\n")
+    opening = [f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
+               f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
+               f"<title>{escape(line or what, quote=False)}</title><style>{_STYLE}\n</style>",
+               _text(line, x=8, y=18, size=13, style="", weight="600") if title else ""]
+    return Picture("\n".join(part for part in (*opening, *parts) if part) + "\n</svg>\n")
 
 
-def _cell(weight: float, top: float, name: str, x: float, y: float, side: int, numbered: bool) -> str:
-    """Return one cell with its corner at (x, y), or "" if it would be too faint. numbered: whether it has a number."""
-    share = min(1.0, weight / top)
+def _cell(weight: float, full_weight: float, name: str, x: float, y: float, side: int, numbered: bool) -> str:
+    """Return a cell of width `side` with its upper left corner at (x, y), or "" if its colour would be too faint.
+
+    full_weight: that of the full colour. name: what the mouse shows before the weight. numbered: prints the weight.
+    """
+    share = min(1.0, weight / full_weight)
     if share < 0.005:
         return ""
     number = ""
     if numbered:
         style = "strong" if share > 0.5 else ""
-        short = f"{weight:.2f}" if weight >= 0.995 else f"{weight:.2f}"[1:]
+        short = f"{weight:.2f}" if weight >= 0.995 else f"{weight:.2f}"[1:]     # 1.00, or .25 without the 0
         number = _text(short, x + side / 2, y + side / 2 + 3.5, 10, style, anchor="middle")
     return (f'<g><title>{escape(name, quote=False)}: {weight:.3f}</title><rect class="cell" x="{x + 0.5:.1f}" '
             f'y="{y + 0.5:.1f}" width="{side - 1}" height="{side - 1}" fill-opacity="{share:.3f}"/>{number}</g>')
 
 
-def _legend(top: float, x: float, y: float, what: str) -> list[str]:
-    """Return a bar of the colours from 0 to the weight of the full colour."""
+def _legend(full_weight: float, x: float, y: float, what: str) -> list[str]:
+    """Return a bar at (x, y) of 12 colours from 0 to `full_weight`, labelled; what: the name of the weights."""
     steps = [f'<rect class="cell" x="{x + 14 + 8 * i:.1f}" y="{y:.1f}" width="8" height="10" '
              f'fill-opacity="{(i + 1) / 12:.3f}"/>' for i in range(12)]
-    return [_text("0", x, y + 9, 11, "soft"), *steps, _text(f"{top:.2g} {what}", x + 118, y + 9, 11, "soft")]
+    return [_text("0", x, y + 9, 11, "soft"), *steps, _text(f"{full_weight:.2g} {what}", x + 118, y + 9, 11, "soft")]
 
 
 def _text(text: str, x: float, y: float, size: float, style: str, anchor: str = "start", weight: str = "") -> str:
-    """Return a text at the place (x, y) in pixels, where its `anchor` is. style: a class of `_STYLE`; "" for none."""
+    """Return a text whose start, middle or end, as `anchor` says, is at (x, y). style: a class of `_STYLE`, or ""."""
     kind = f' class="{style}"' if style else ""
     bold = f' font-weight="{weight}"' if weight else ""
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{kind}{bold} '
@@ -299,13 +307,13 @@ def _new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _figure(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float,
+def _figure(table: np.ndarray, rows: list[str], columns: list[str], title: str, full_weight: float,
             captions: tuple[str, str, str]) -> Any:
-    """Return a table of weights as a figure of matplotlib, the darker the larger a weight is."""
+    """Return the picture of `_svg` as a figure of matplotlib, whose sizes are in inches."""
     T, S = table.shape
     figure = _new_figure(2.2 + 0.28 * S, 1.8 + 0.28 * T)
     axes = figure.add_subplot()
-    image = axes.imshow(table, cmap="Blues", vmin=0.0, vmax=top)
+    image = axes.imshow(table, cmap="Blues", vmin=0.0, vmax=full_weight)
     # A dollar sign would begin a formula.
     axes.set_xticks(range(S), [label.replace("$", r"\$") for label in columns], rotation=45, ha="left")
     axes.set_yticks(range(T), [label.replace("$", r"\$") for label in rows])

@@ -1,4 +1,4 @@
-"""Logits to calibrated probabilities.
+"""Turn logits into calibrated probabilities.
 
     softmax(z / T + b)          temperature T, and a bias b for each class, or 0
 

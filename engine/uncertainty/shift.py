@@ -1,11 +1,11 @@
-"""Do two samples come from one distribution? The exact two-sample test of Kolmogorov and Smirnov."""
+"""Test whether two samples come from one distribution, by the exact two-sample test of Kolmogorov and Smirnov."""
 
 from __future__ import annotations
 
 import numpy as np
 
 MOST_COMPARED = 4096
-"""The most numbers of each sample that the test should read: its time grows with the product of both."""
+"""The most numbers of each sample that callers should pass: the time grows with the product of both counts."""
 
 
 def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
@@ -17,39 +17,39 @@ def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """
     n, m = len(a), len(b)
     both = np.concatenate([a, b])
-    below_a = np.searchsorted(np.sort(a), both, side="right")
-    below_b = np.searchsorted(np.sort(b), both, side="right")
-    apart = int(np.abs(below_a * m - below_b * n).max())            # integers: D n m, without rounding
-    return apart / (n * m), _p_value(n, m, apart)
+    count_a = np.searchsorted(np.sort(a), both, side="right")       # how many of a are at most each number
+    count_b = np.searchsorted(np.sort(b), both, side="right")
+    distance = int(np.abs(count_a * m - count_b * n).max())         # D n m, an integer, so that nothing is rounded
+    return distance / (n * m), _p_value(n, m, distance)
 
 
-def _p_value(n: int, m: int, apart: int) -> float:
-    """Return the probability that a random order of n and m numbers gets so far apart: |i m - j n| >= apart.
+def _p_value(n: int, m: int, distance: int) -> float:
+    """Return the probability that a random order of n and m numbers gets so far apart: |i m - j n| >= distance.
 
     After k numbers, i are of the first sample and j = k - i of the second. The next one is of the first with
-    probability (n - i) / (n + m - k). Orders that were far apart once are counted, and leave; the others have
-    |i (n + m) - k n| < apart, so that there are few i for each k.
+    probability (n - i) / (n + m - k). An order is counted as soon as it is so far apart, and leaves; the others have
+    |i (n + m) - k n| < distance, so that there are few i for each k.
     """
-    if apart == 0:
+    if distance == 0:
         return 1.0
-    places = np.arange(n + 1)
-    chances = np.zeros(n + 2)               # of i numbers of the first sample, and after the last one a place for none
-    chances[0], left = 1.0, 0.0
-    low = high = 0                          # the first and the last i that orders are at
+    counts = np.arange(n + 1)
+    chances = np.zeros(n + 2)               # of i numbers of the first sample; entry n + 1 stays 0
+    chances[0], p_value = 1.0, 0.0
+    low = high = 0                          # the least and the largest i of the orders that have not left
     for k in range(n + m):
-        rest = n + m - k
-        in_range = chances[low : high + 1]
-        to_first = in_range * ((n - places[low : high + 1]) / rest)
-        in_range *= np.maximum(m - k + places[low : high + 1], 0) / rest
+        remaining = n + m - k
+        in_range, i = chances[low : high + 1], counts[low : high + 1]
+        to_first = in_range * ((n - i) / remaining)             # orders whose next number is of the first sample
+        in_range *= np.maximum(m - k + i, 0) / remaining        # of the second sample: i stays as it is
         chances[low + 1 : high + 2] += to_first
         high = min(high + 1, n)
-        # The first i inside: i (n + m) > (k + 1) n - apart. The last one: i (n + m) < (k + 1) n + apart.
-        first = max(low, ((k + 1) * n - apart) // (n + m) + 1)
-        last = min(high, ((k + 1) * n + apart - 1) // (n + m))
+        # The first i inside: i (n + m) > (k + 1) n - distance. The last one: i (n + m) < (k + 1) n + distance.
+        first = max(low, ((k + 1) * n - distance) // (n + m) + 1)
+        last = min(high, ((k + 1) * n + distance - 1) // (n + m))
         for outside in (slice(low, first), slice(last + 1, high + 1)):
-            left += float(chances[outside].sum())
+            p_value += float(chances[outside].sum())
             chances[outside] = 0
         low, high = first, last
         if low > high:
             break
-    return min(1.0, left)
+    return min(1.0, p_value)      # sums of rounded probabilities can exceed 1

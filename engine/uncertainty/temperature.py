@@ -14,26 +14,29 @@ from numpy.typing import NDArray
 from ..base.errors import InputError
 
 LEAST, MOST = 1e-3, 1e3
-"""The temperatures among which the best one is searched."""
+"""The range of temperatures in which the best one is searched."""
 GOLDEN = (math.sqrt(5) - 1) / 2     # 0.618: the part of an interval that a step of a golden section search keeps
 STEPS = 200
 """The most steps of Newton's method; about ten are usual."""
-PART = 2**20
-"""How many logits are in memory in float64 at a time."""
+BLOCK_LOGITS = 2**20
+"""How many logits `log_loss` converts to float64 at a time: 8 MB of them."""
 RIDGE = 1e-6
 """The weight of the sum of the squared biases, which makes the best biases unique: adding a number to all of them
 changes no probability, and the bias of a class that no text has would otherwise fall without end."""
 
 
 def log_loss(logits: np.ndarray, labels: np.ndarray, scale: float = 1.0, bias: np.ndarray | float = 0.0) -> float:
-    """Return the mean over rows of log(sum(exp(z))) - z[label], where z is logits [n, K] times scale, plus bias."""
-    n, step = len(labels), max(1, PART // logits.shape[1])
+    """Return the mean over rows of log(sum(exp(z))) - z[label], where z is logits [n, K] times scale, plus bias.
+
+    labels: integers [n]. scale: 1 / temperature. bias: [K], or one number.
+    """
+    n, step = len(labels), max(1, BLOCK_LOGITS // logits.shape[1])
     losses = np.empty(n)
     for first in range(0, n, step):
         rows = logits[first : first + step].astype(np.float64) * scale + bias
-        of_labels = rows[np.arange(len(rows)), labels[first : first + step]]
-        rows -= (top := rows.max(axis=1))[:, None]
-        losses[first : first + step] = np.log(np.exp(rows).sum(axis=1)) + (top - of_labels)
+        label_logits = rows[np.arange(len(rows)), labels[first : first + step]]
+        rows -= (top := rows.max(axis=1))[:, None]      # no exponential overflows then
+        losses[first : first + step] = np.log(np.exp(rows).sum(axis=1)) + (top - label_logits)
     return float(losses.mean())
 
 
@@ -49,10 +52,11 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 def fit_scale(loss: Callable[[float], float]) -> float:
     """Return the temperature with the least loss, a function with one minimum; raises `InputError` without one."""
+    # The minimum is in [a, b]; c and d divide the interval, so that each step computes one loss and reuses the other.
     a, b = math.log(LEAST), math.log(MOST)
     c, d = b - GOLDEN * (b - a), a + GOLDEN * (b - a)
     at_c, at_d = loss(math.exp(c)), loss(math.exp(d))
-    while b - a > 1e-9:
+    while b - a > 1e-9:         # of the logarithm, which is the relative error of the temperature
         # Where both are equal, the minimum is between them, or the function is level there within rounding.
         if at_c <= at_d:
             b, d, at_d = d, c, at_c
@@ -62,15 +66,15 @@ def fit_scale(loss: Callable[[float], float]) -> float:
             a, c, at_c = c, d, at_d
             d = a + GOLDEN * (b - a)
             at_d = loss(math.exp(d))
-    scale = math.exp((a + b) / 2)
-    if scale < 1.01 * LEAST:
+    temperature = math.exp((a + b) / 2)
+    if temperature < 1.01 * LEAST:
         raise InputError("no temperature is the best: the best class of every labelled text is the right one, so the "
                          "log loss falls as the temperature does; calibrate on more texts, with some mistakes "
                          "among them")
-    if scale > 0.99 * MOST:
+    if temperature > 0.99 * MOST:
         raise InputError("no temperature is the best: the logits say less about these labels than equal probabilities "
                          "for all classes; check that the labels belong to the texts, and to this model")
-    return scale
+    return temperature
 
 
 def fit_scale_and_bias(logits: np.ndarray, labels: np.ndarray) -> tuple[float, NDArray[np.float64]]:
@@ -83,7 +87,7 @@ def fit_scale_and_bias(logits: np.ndarray, labels: np.ndarray) -> tuple[float, N
     single = logits.shape[1] == 1
     rows = two_classes(logits).astype(np.float64)
     n, K = rows.shape
-    right = np.zeros((n, K))
+    right = np.zeros((n, K))        # 1 for the right class of each row
     right[np.arange(n), labels] = 1
     point = np.concatenate([[1 / start], np.zeros(K)])      # (1/T, biases)
 
@@ -94,11 +98,11 @@ def fit_scale_and_bias(logits: np.ndarray, labels: np.ndarray) -> tuple[float, N
     for _ in range(STEPS):
         gradient, hessian = _derivatives(rows, right, point)
         step = np.linalg.solve(hessian, gradient)
-        length = 1.0        # the part of the step that is taken: all of it, or half, and so on, until the loss falls
+        length = 1.0        # the factor of the step, which is halved until the loss falls
         while (after := loss(point - length * step)) > before and length > 1e-10:
             length /= 2
         if after > before or before - after < 1e-15 * max(1.0, before):
-            break
+            break       # the loss has converged within rounding
         point, before = point - length * step, after
     if not LEAST < 1 / max(point[0], 1e-9) < MOST:
         raise InputError("no temperature is the best beside a bias for each class: too few labelled texts say too "
@@ -109,7 +113,10 @@ def fit_scale_and_bias(logits: np.ndarray, labels: np.ndarray) -> tuple[float, N
 
 def _derivatives(rows: NDArray[np.float64], right: NDArray[np.float64], point: NDArray[np.float64]
                  ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the gradient [1 + K] and the Hessian [1 + K, 1 + K] of the log loss at (1/T, biases)."""
+    """Return the gradient [1 + K] and the Hessian [1 + K, 1 + K] of the log loss, with its ridge, at (1/T, biases).
+
+    rows: logits [n, K]. right: [n, K], 1 for the right class and 0 for the others. point: [1 + K].
+    """
     n, K = rows.shape
     logits = rows * point[0] + point[1:]
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -124,5 +131,5 @@ def _derivatives(rows: NDArray[np.float64], right: NDArray[np.float64], point: N
 
 
 def two_classes(logits: np.ndarray) -> np.ndarray:
-    """Return logits [n, K] as they are; of one output z the logits (0, z) of "no" and "yes"."""
+    """Return logits [n, K] unchanged, and for [n, 1] the logits (0, z) [n, 2] of the classes "no" and "yes"."""
     return np.concatenate([np.zeros_like(logits), logits], axis=1) if logits.shape[1] == 1 else logits

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.backends.choice import best_of, changed, choose, drawn_of, kept
+from engine.backends.choice import best_of, change_logits, choose, drawn_of, keep_words
 from engine.backends.step_checks import check_scored
 from engine.backends.steps import Chosen, Row, Scores
 from engine.backends.wants import ALL, Addends, Changes, Draw, IdSet, LineWants, Want
@@ -66,7 +66,7 @@ def test_changes_word_by_word(kind):
                 s = s + added.get(i, np.float32(0))
                 right.append(-np.inf if changes.allowed is not None and not changes.allowed.mask()[i] else s)
             before = x.copy()
-            assert np.array_equal(changed(x, changes), np.array(right, np.float32))
+            assert np.array_equal(change_logits(x, changes), np.array(right, np.float32))
             assert np.array_equal(x, before)
 
 
@@ -106,7 +106,7 @@ def test_draws_in_float64(kind):
             draw = Draw(*(rng.choice(values).item() for values in ([0.5, 1, 2], [0, 1, 5, V], [0, 0.3, 0.9, 1],
                                                                    [0, 0.07, 1])))
             stays, w = kept_slowly(s, draw)
-            assert kept(s, draw)[0].tolist() == stays, draw
+            assert keep_words(s, draw)[0].tolist() == stays, draw
             numbers = tuple(rng.random(5))
             for u, id in zip(numbers, drawn_of(s, draw, numbers), strict=True):
                 total, passed = sum(w[i] for i in stays), 0.0
@@ -135,7 +135,7 @@ def test_top_p_keeps_the_lowest_ids_among_equals():
     for top_p, first, second in ((0.0, [1], [0]), (0.2, [1], [0, 1]), (0.5, [1, 3, 5], [0, 1, 2]),
                                  (0.75, [0, 1, 3, 5], [0, 1, 2, 3, 4]), (0.99, [*range(6)], [*range(6)])):  # fmt: skip
         for s, right in (([1, 2, 1, 2, 1, 2], first), ([0] * 6, second)):
-            assert kept(np.array(s, np.float32), Draw(top_p=top_p))[0].tolist() == right, top_p
+            assert keep_words(np.array(s, np.float32), Draw(top_p=top_p))[0].tolist() == right, top_p
 
 
 def test_nothing_is_drawn_from_nothing():
@@ -162,7 +162,7 @@ def test_scores_are_those_of_the_model():
         assert np.array_equal(found.given, x[0, ids])
         for words in (found.best, found.drawn):
             assert np.array_equal(words.own, x[0, words.ids])
-            assert np.array_equal(words.values, changed(x[0], changes)[words.ids])
+            assert np.array_equal(words.values, change_logits(x[0], changes)[words.ids])
     exact = np.log(np.exp(x[0].astype(np.float64)).sum())
     assert np.allclose(found.log_sum_exp, exact, rtol=1e-6)
 

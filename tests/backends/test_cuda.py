@@ -41,7 +41,7 @@ def machine(monkeypatch):
 
 
 def test_packages_are_missing(monkeypatch):
-    monkeypatch.setattr(driver, "_there", lambda name: name != "cuda.core")
+    monkeypatch.setattr(driver, "_is_installed", lambda name: name != "cuda.core")
     with pytest.raises(BackendUnavailable, match=r"cuda: cuda\.core not found; run pip install '\.\[cuda\]'"):
         get_backend("cuda")
 
@@ -166,9 +166,9 @@ def test_results_are_written_in_the_forms_that_are_read():
 
 def test_zeros_lie_behind_each_head():
     layout = Layout(parts=2, width=3, padded=4)
-    assert layout.spread(np.arange(1, 7)).tolist() == [1, 2, 3, 0, 4, 5, 6, 0]
-    assert layout.spread(np.arange(1, 7)[None], 1).tolist() == [[1, 2, 3, 0, 4, 5, 6, 0]]
-    assert layout.spread(np.ones((6, 5))).sum(1).tolist() == [5, 5, 5, 0, 5, 5, 5, 0]
+    assert layout.pad_parts(np.arange(1, 7)).tolist() == [1, 2, 3, 0, 4, 5, 6, 0]
+    assert layout.pad_parts(np.arange(1, 7)[None], 1).tolist() == [[1, 2, 3, 0, 4, 5, 6, 0]]
+    assert layout.pad_parts(np.ones((6, 5))).sum(1).tolist() == [5, 5, 5, 0, 5, 5, 5, 0]
 
 
 def body(x, n):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from engine.backends.choice import kept
+from engine.backends.choice import keep_words
 from engine.backends.wants import Draw
 from engine.generation.results import Request
 from engine.generation.schedule import Budget
@@ -53,7 +53,7 @@ def test_the_golden_cases_say_something():
 @pytest.mark.parametrize("golden", GOLDEN["filters"], ids=lambda g: f"{g['config']} of {g['vocab_size']}")
 def test_filtered_probabilities(golden):
     draw, V = Draw(**golden["config"]), golden["vocab_size"]
-    ids, y = kept(table_logits(golden["prompt"], V, {}), draw)
+    ids, y = keep_words(table_logits(golden["prompt"], V, {}), draw)
     p, found = np.exp(y - y.max()), np.zeros(V)
     found[ids] = p / p.sum()
     assert found == pytest.approx(np.array(golden["probabilities"]), abs=1e-6)

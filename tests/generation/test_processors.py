@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.choice import changed
+from engine.backends.choice import change_logits
 from engine.generation.processors import Follower, Rules, followers_of, rules_of
 from engine.model.generation_config import GenerationConfig
 
@@ -79,7 +79,7 @@ def test_each_row_is_changed_as_its_formula_says(config, row, seed, data):
         other = step_by_step.fork()
         other.follow(np.append(array[:i], [3, 4, 5, 3]), i + 4)
     for follower in (at_once, step_by_step, step_by_step.fork()):
-        np.testing.assert_array_equal(changed(logits, follower.follow(array, len(ids))), expected)
+        np.testing.assert_array_equal(change_logits(logits, follower.follow(array, len(ids))), expected)
     assert bool(Rules(config, V)) == any(vars(config)[name] != vars(GenerationConfig())[name] for name in vars(config)
                                          if name not in ("eos_token_id", "forced_bos_token_id"))
 
@@ -105,7 +105,7 @@ def test_nothing_is_changed_where_nothing_matches(options):
 
 def test_a_token_counts_once_for_the_penalty():
     changes = follower_of(GenerationConfig(repetition_penalty=2.0), 1).follow(np.array([5, 5, 5]), 3)
-    assert changed(np.full(V, 3, np.float32), changes).tolist() == [3, 3, 3, 3, 3, 1.5, 3, 3, 3]
+    assert change_logits(np.full(V, 3, np.float32), changes).tolist() == [3, 3, 3, 3, 3, 1.5, 3, 3, 3]
 
 
 def test_a_long_prompt_is_read_once():

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Generator, Model, Transformer
-from engine.backends.choice import changed, drawn_of, kept
+from engine.backends.choice import change_logits, drawn_of, keep_words
 from engine.backends.steps import Row
 from engine.backends.wants import Draw
 from engine.generation.processors import Follower, Rules
@@ -78,7 +78,7 @@ def test_tokens_come_as_often_as_their_probabilities_say(generator, settings):
     decoder = generator._model.decoder
     logits = decoder.step([Row(decoder.open(), None, np.array(prompt))]).logits[0].astype(np.float64)
     draw = Draw(config.temperature, config.top_k, config.top_p, config.min_p)
-    ids, y = kept(changed(logits, Follower(Rules(config, 700), 5, {}).follow(np.array(prompt), 5)), draw)
+    ids, y = keep_words(change_logits(logits, Follower(Rules(config, 700), 5, {}).follow(np.array(prompt), 5)), draw)
     requests = [Request(None, prompt, replace(config, max_new_tokens=1, seed=seed)) for seed in range(SEEDS)]
     found = np.array([result.ids[0] for [result] in generate(generator._model.queue, requests)])
     assert np.isin(found, ids).all()

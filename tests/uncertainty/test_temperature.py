@@ -90,7 +90,7 @@ def test_a_class_without_texts():
 def test_parts_of_large_data_give_the_whole(monkeypatch):
     logits, labels = problem(7)
     whole = log_loss(logits, labels, 0.7)
-    monkeypatch.setattr("engine.uncertainty.temperature.PART", 12)
+    monkeypatch.setattr("engine.uncertainty.temperature.BLOCK_LOGITS", 12)
     assert log_loss(logits, labels, 0.7) == pytest.approx(whole, rel=1e-14)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from ...model.positions import rotary_angles
 from ...programs.operations import Rotary
 
-_POSITIONS = 2**12
-"""How many rows are computed at a time, which bounds the memory: they are computed in float64."""
+_BLOCK_ROWS = 2**12
+"""How many rows are computed at a time, which bounds the memory of their float64 numbers."""
 
 
 class Angles:
@@ -21,7 +21,7 @@ class Angles:
 
     def __init__(self, rotary: Rotary):
         """Make the arrays, without computing a row."""
-        self._rotary, self._filled = rotary, 0      # rows that are computed
+        self._rotary, self._filled = rotary, 0      # how many rows are computed
         self.cos, self.sin = (np.empty((rotary.positions, rotary.width // 2), np.float32) for _ in range(2))
 
     def fill(self, positions: int) -> None:
@@ -31,7 +31,7 @@ class Angles:
         """
         rotary = self._rotary
         while self._filled < min(positions, rotary.positions):
-            missing = np.arange(self._filled, min(self._filled + _POSITIONS, rotary.positions))
+            missing = np.arange(self._filled, min(self._filled + _BLOCK_ROWS, rotary.positions))
             self.cos[missing], self.sin[missing] = rotary_angles(
                 missing, rotary.theta, rotary.width, scale=rotary.scale, frequencies=rotary.frequencies,
                 factor=rotary.factor)

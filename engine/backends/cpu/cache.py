@@ -1,4 +1,4 @@
-"""The cache of a decoder: cells of keys and values, which cells are free, and the cells of each hypothesis."""
+"""Define the cache of a decoder: cells of keys and values, which cells are free, and the cells of each hypothesis."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .packer import allocate
 REGION_BYTES = 2**24
 """About the size of a region: large enough for huge pages, small enough to be given back soon."""
 LONG_RUN, SHORT_RUN = 16, 4
-"""Cells of one head that lie one after the other: a stream for the prefetcher. The short run is for large models."""
+"""Cells of one head that lie one after the other, which a CPU can prefetch. The short run is for large models."""
 
 
 @dataclass(eq=False)
 class _CellList:
-    """The numbers of cells, in the order of their tokens, for one or more hypotheses that have all of them."""
+    """The numbers of cells, in the order of their tokens, which one or more hypotheses have in common."""
 
     cells: NDArray[np.int32]
     users: int = 1
@@ -79,8 +79,8 @@ class Cache:
         self.addresses = np.zeros(1, np.uintp)
         """The address of each cell; one zero while there is none."""
         self._free = np.zeros(0, np.int32)
-        """A stack of the free cells, `_free[:_count]`: the last one is taken first."""
-        self._count = 0
+        """A stack of the free cells, `_free[:_free_count]`: the last one is taken first."""
+        self._free_count = 0
         self._holders = np.zeros(0, np.int32)
         """How many `_CellList` have each cell; a cell is free when none has it."""
 
@@ -92,7 +92,7 @@ class Cache:
     @property
     def taken(self) -> int:
         """Return the number of cells that are not free."""
-        return self.cells - self._count
+        return self.cells - self._free_count
 
     @property
     def nbytes(self) -> int:
@@ -109,14 +109,14 @@ class Cache:
         if parent is None:
             return CellTable(self._take(np.empty(0, np.int32), needed), length)
         shared, copied = parent.shared, None
-        kept = shared.cells
-        if parent.length % CELL and not (shared.users == 1 and self._holders[kept[-1]] == 1):
+        inherited = shared.cells
+        if parent.length % CELL and not (shared.users == 1 and self._holders[inherited[-1]] == 1):
             # An earlier child goes on in the parent's last cell, which is not full, so this child copies it.
-            kept, copied = kept[:-1], int(kept[-1])
-        elif needed == len(kept):
+            inherited, copied = inherited[:-1], int(inherited[-1])
+        elif needed == len(inherited):
             shared.users += 1
             return CellTable(shared, length)
-        return CellTable(self._take(kept, needed - len(kept)), length, copied)
+        return CellTable(self._take(inherited, needed - len(inherited)), length, copied)
 
     def cut(self, table: CellTable, length: int) -> CellTable:
         """Return the table of the first `length` tokens of a hypothesis that has not been freed.
@@ -133,8 +133,8 @@ class Cache:
             if not shared.users:
                 self._holders[shared.cells] -= 1
                 free = shared.cells[self._holders[shared.cells] == 0]
-                self._free[self._count : self._count + len(free)] = free[::-1]      # to be taken in the same order
-                self._count += len(free)
+                self._free[self._free_count : self._free_count + len(free)] = free[::-1]      # taken in the same order
+                self._free_count += len(free)
 
     def keep(self, tables: Iterable[CellTable]) -> None:
         """Free all cells but those of these hypotheses.
@@ -157,10 +157,10 @@ class Cache:
 
         The free cells of one region stay in any case.
         """
-        spare = self._count - max(self.taken, self._region_cells)
+        spare = self._free_count - max(self.taken, self._region_cells)
         if spare < self._region_cells:
             return
-        free = self._free[: self._count]
+        free = self._free[: self._free_count]
         counts = np.bincount(free // self._region_cells, minlength=len(self._regions))      # free cells of each region
         empty = np.flatnonzero(counts == self._region_cells)[::-1][: spare // self._region_cells]
         if not len(empty):
@@ -169,12 +169,12 @@ class Cache:
             self._regions[i] = None
         self._set_free(free[~np.isin(free // self._region_cells, empty)])
 
-    def _take(self, kept: NDArray[np.int32], fresh: int) -> _CellList:
-        """Return a new list of the cells `kept`, then `fresh` free ones, and count it among the holders of each."""
-        if self._count < fresh:
-            self._grow(fresh - self._count)
-        self._count -= fresh
-        cells = np.concatenate([kept, self._free[self._count : self._count + fresh][::-1]])
+    def _take(self, inherited: NDArray[np.int32], count: int) -> _CellList:
+        """Return a new list of `inherited` cells and then `count` free ones, and count it among the holders of each."""
+        if self._free_count < count:
+            self._grow(count - self._free_count)
+        self._free_count -= count
+        cells = np.concatenate([inherited, self._free[self._free_count : self._free_count + count][::-1]])
         self._holders[cells] += 1
         return _CellList(cells)
 
@@ -187,18 +187,18 @@ class Cache:
             self._regions[place : place + 1] = [memory]
             fresh.append(np.arange(place * self._region_cells, (place + 1) * self._region_cells, dtype=np.int32))
         # Fresh cells lie below the free ones, so that cells that are in a CPU cache already are taken first.
-        self._set_free(np.concatenate([np.concatenate(fresh)[::-1], self._free[: self._count]]))
+        self._set_free(np.concatenate([np.concatenate(fresh)[::-1], self._free[: self._free_count]]))
 
     def _set_free(self, free: NDArray[np.int32]) -> None:
         """Make these the free cells, of which the last is taken first, after regions have come or gone.
 
         `addresses` and `_holders` then have an entry for each cell of all regions.
         """
-        self.addresses = np.concatenate([np.zeros_like(self._places) if memory is None
-                                         else memory.ctypes.data + self._places
-                                         for memory in self._regions] or [np.zeros(1, np.uintp)])
+        addresses = [np.zeros_like(self._places) if memory is None else memory.ctypes.data + self._places
+                     for memory in self._regions]       # a region that was given back has zeros
+        self.addresses = np.concatenate(addresses or [np.zeros(1, np.uintp)])
         unlisted = len(self._regions) * self._region_cells - len(self._holders)     # cells of new regions
         self._holders = np.concatenate([self._holders, np.zeros(unlisted, np.int32)])
         self._free = np.empty(self.cells, np.int32)
         self._free[: len(free)] = free
-        self._count = len(free)
+        self._free_count = len(free)

@@ -20,7 +20,7 @@ from ...weights.parameters import kept_finer
 from ..choice import scores_of
 from ..forest import Forest, Node
 from ..requests import Requests
-from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors, finite_rows
+from ..step_checks import cap_logits, check_attention_heads, check_scored, check_sources, check_vectors, finite_rows
 from ..steps import CacheStatistics, Chosen, Row, Scores, Words
 from ..wants import ALL, LineWants
 from .cache import Cache, CellTable
@@ -31,15 +31,15 @@ from .native_ops import NativeOps
 from .packer import Packer, product_of
 from .schedule import PassSchedule, make_schedule, schedule_of_single_tokens
 
-TOGETHER = 64
-"""Up to this many rows of one token each run as one group, whose weights are read once."""
-_OBSERVED = 512
+SINGLE_TOKEN_ROWS = 64
+"""Up to this many rows of one token each run as one group, so that the weights are read once."""
+_OBSERVED_TOKENS = 512
 """The most tokens of a pass for attention weights, which limits its memory."""
 
 
 @dataclass(frozen=True)
 class _SingleTokens:
-    """What two passes share that read one new token in each of equally many rows: all but tokens and positions."""
+    """The schedule of all passes with R rows of one new token each, which differ in tokens and positions alone."""
 
     schedule: PassSchedule
     cu_seqlens: NDArray[np.int32]
@@ -57,7 +57,7 @@ class _NewRows:
     cu_seqlens: NDArray[np.int32]
     """[R+1]: where the tokens of each row begin in the batch."""
     single: _SingleTokens | None = None
-    """None unless each row has one token, as in most steps, and there are `TOGETHER` rows at most."""
+    """None unless each row has one token, as in most steps, and there are `SINGLE_TOKEN_ROWS` rows at most."""
 
 
 @dataclass(eq=False)
@@ -82,6 +82,7 @@ class CpuDecoder(Requests[CellTable]):
     """
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
+        """Pack the weights, by name, lower the programs, and make an empty cache; raises `UnsupportedError`."""
         self._run, self._config, self.portable = run, config, run.portable
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
@@ -104,19 +105,19 @@ class CpuDecoder(Requests[CellTable]):
                         if isinstance(operation, Attend) and operation.keys == "cross"}
         """The factor of the scores of cross-attention, by layer."""
         self._querying: tuple[tuple[int, ...], Executor] | None = None
-        """The last layers whose queries `attention_weights` asked for, and the program that computes them."""
+        """The layers of the last call of `attention_weights`, and the lowered program that computes their queries."""
         self._single: dict[int, _SingleTokens] = {}     # by the number of rows
         packer.release()
 
     def statistics(self) -> CacheStatistics:
-        """Count what the cache holds, once what nobody needs any more is freed, if no call has the turn."""
+        """Return how many tokens and bytes the cache holds; frees first what has ended, if no call has the turn."""
         self._settle_if_free()
         sources = sum(source.memory.nbytes for source in list(self._sources.values()))
         return CacheStatistics(cache_tokens=self._cache.taken * CELL, cache_bytes=self._cache.nbytes + sources)
 
     @property
     def held(self) -> int:
-        """The tokens that the cells in use have room for; frees first what nobody needs, if no call has the turn."""
+        """The tokens that the cells in use have room for; frees first what has ended, if no call has the turn."""
         self._settle_if_free()
         return self._cache.taken * CELL
 
@@ -128,8 +129,7 @@ class CpuDecoder(Requests[CellTable]):
 
     def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                        stop: Stop) -> None:
-        """Let the program write the keys and values of each source, and keep them in cells; the caller has the turn.
-        """
+        """Compute the keys and values of each source as arrays, and pack them in cells; the caller has the turn."""
         assert self._cross is not None
         sources, groups, sequences = [], [], []     # each sequence is a group of its own
         token_floats = self._config.num_layers * 2 * self._config.kv_heads * self._padded_width
@@ -184,7 +184,7 @@ class CpuDecoder(Requests[CellTable]):
         full_rows = [replace(row, wants=ALL) for row in rows]
         self._run_pass(self._executor, new, [lines] if len(lines) else [], stop, picked=_picked(full_rows, len(lines)))
         with np.errstate(invalid="ignore"):
-            lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
+            lines = cap_logits(lines[:, : self.vocab_size], self._config.logits_softcap)
         return scores_of(rows, wanted, self._add_hypotheses(new), lines)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
@@ -221,22 +221,22 @@ class CpuDecoder(Requests[CellTable]):
     def _queries(self, row: Row, layers: tuple[int, ...], stop: Stop) -> list[np.ndarray]:
         """Return the queries [n,H,width] of cross-attention of each of the layers, for the tokens of a row.
 
-        Passes of up to `_OBSERVED` tokens compute them; the cells of these tokens are freed at the end.
+        Passes of up to `_OBSERVED_TOKENS` tokens compute them; the cells of these tokens are freed at the end.
         """
         if self._querying is None or self._querying[0] != layers:
             self._querying = None       # frees the workspace of the other layers first
             self._querying = layers, lower(cross_queries_program(self._program, layers), self._product, self._packer,
                                          self._run.threads, self._storage)
         table, passes = None, []
-        size, H, width = min(_OBSERVED, self._run.max_tokens), self._config.num_heads, self._padded_width
+        size, H, width = min(_OBSERVED_TOKENS, self._run.max_tokens), self._config.num_heads, self._padded_width
         for first in range(0, len(row.tokens), size):
             tokens = row.tokens[first : first + size]
-            longer = self._cache.extend(table, len(tokens))
+            longer_table = self._cache.extend(table, len(tokens))
             self._cache.free([table] if table else [])      # the longer table keeps the cells that both have
-            table = longer
+            table = longer_table
             arrays = [np.empty((len(tokens), H, width), np.float32) for _ in layers]
-            part = Row(row.request, parent=None, tokens=tokens)
-            new = _NewRows([part], parents=[None], tables=[table], cu_seqlens=np.array([0, len(tokens)], np.int32))
+            block = Row(row.request, parent=None, tokens=tokens)
+            new = _NewRows([block], parents=[None], tables=[table], cu_seqlens=np.array([0, len(tokens)], np.int32))
             self._run_pass(self._querying[1], new, arrays, stop)
             passes.append(arrays)
         self._cache.free([table] if table else [])
@@ -254,7 +254,7 @@ class CpuDecoder(Requests[CellTable]):
 
     def _repair_rows(self) -> None:
         """Free all cells but those of hypotheses that may become parents."""
-        self._cache.keep(self._forest.parents_to_be())
+        self._cache.keep(self._forest.possible_parents())
 
     def _new_rows(self, rows: Sequence[Row]) -> _NewRows:
         """Check the rows of a step, and take cells for their tokens, which a repair frees if the pass fails."""
@@ -268,7 +268,7 @@ class CpuDecoder(Requests[CellTable]):
         ends = [0, *accumulate(counts)]
         tables = [self._cache.extend(parent.rows if parent else None, count)
                   for parent, count in zip(parents, counts, strict=True)]
-        if len(rows) == ends[-1] <= TOGETHER:       # one token each, and few rows
+        if len(rows) == ends[-1] <= SINGLE_TOKEN_ROWS:       # one token each, and few rows
             single = self._single_tokens(len(rows))
             return _NewRows(rows, parents, tables, single.cu_seqlens, single)
         return _NewRows(rows, parents, tables, np.array(ends, np.int32))
@@ -289,6 +289,7 @@ class CpuDecoder(Requests[CellTable]):
         rows, tables, single = new.rows, new.tables, new.single
         past = [table.length - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
         starts = [0, *accumulate(len(table.cells) for table in tables)]
+        # row_of: the index of the row of each scheduled sequence; the arrays below are in the order of the schedule.
         schedule, row_of = (single.schedule, range(len(rows))) if single else self._schedule_pass(new.cu_seqlens)
         sources = [self._sources.get(row.request) for row in rows]
         memories = [(source.cells.ctypes.data, source.length, source.run_bytes) if source else (0, 0, 0)
@@ -297,8 +298,8 @@ class CpuDecoder(Requests[CellTable]):
         copied = [0 if table.copied is None else int(addresses[table.copied]) for table in tables]
         # int64 [R, 6], as `Executor.forward` in executor.pxi reads it: the first cell, the tokens before, the address
         # of the copied cell (0: none), and the source's cells, tokens and bytes of a run (0: none).
-        kept = np.array([(starts[i], past[i], copied[i], *memories[i]) for i in row_of], np.int64)
-        state = addresses[np.concatenate([table.cells for table in tables])], self._cache.run_bytes, kept
+        row_states = np.array([(starts[i], past[i], copied[i], *memories[i]) for i in row_of], np.int64)
+        state = addresses[np.concatenate([table.cells for table in tables])], self._cache.run_bytes, row_states
         in_schedule = np.array([picked[i] for i in row_of], np.int64) if picked else None
         ids, positions, types = self._inputs(rows, past, single is not None)
         self._packer.fill_angles(positions)
@@ -308,7 +309,10 @@ class CpuDecoder(Requests[CellTable]):
 
     def _inputs(self, rows: Sequence[Row], past: list[int],
                 single: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """Return the ids, the positions and the token types of all new tokens. single: whether each row has one."""
+        """Return the ids, positions and token types of all new tokens, int32 [N] each.
+
+        past: the tokens before each row. single: whether each row has one token, for which one array is faster.
+        """
         first = self._config.position_offset
         if not single:
             ids = np.concatenate([row.tokens for row in rows]).astype(np.int32)
@@ -320,12 +324,12 @@ class CpuDecoder(Requests[CellTable]):
         return lines[0], lines[1], lines[2]
 
     def _schedule_pass(self, cu_seqlens: NDArray[np.int32]) -> tuple[PassSchedule, Sequence[int]]:
-        """Return the schedule of a pass, and the row of each of its sequences."""
+        """Return the schedule of a pass, and for each of its sequences the index of the row."""
         schedule = make_schedule(cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
         return schedule, schedule.numbers(cu_seqlens).tolist()
 
     def _single_tokens(self, count: int) -> _SingleTokens:
-        """Return what all passes with `count` rows of one token each share; made for each count once."""
+        """Return the schedule for `count` rows of one token each, which is made once for each count."""
         if count not in self._single:
             schedule = schedule_of_single_tokens(count, self._run.threads)
             self._single[count] = _SingleTokens(schedule, np.arange(count + 1, dtype=np.int32))
@@ -346,7 +350,7 @@ def _empty_chosen(wanted: LineWants) -> list[np.ndarray]:
 
 
 def _as_chosen(arrays: Sequence[np.ndarray]) -> Chosen:
-    """Return the arrays of `_empty_chosen` by their names, when native code has filled them."""
+    """Name the arrays of `_empty_chosen`, which native code has filled, with ids in int64."""
     best, likely, drawn = (Words(ids.astype(np.int64), values, own)
                            for ids, values, own in (arrays[1:4], arrays[4:7], arrays[8:]))
     return Chosen(log_sum_exp=arrays[0], best=best, likely=likely, given=arrays[7], drawn=drawn)

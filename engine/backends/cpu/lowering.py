@@ -1,4 +1,4 @@
-"""Turn a program into instructions for the native interpreter, and find where threads have to wait for each other."""
+"""Turn a program into instructions for the native interpreter, with barriers where threads have to wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ...programs.program import Program
 from ..execute import band
 from .native.native import Executor, Product
 from .packer import Packer, allocate
-from .placing import PLACES, Placed, array_of, given_rows, input_of, operands_of, place, stored_products
+from .placing import PLACES, Placed, array_of, input_of, inputs_in_rows, operands_of, place, stored_products
 
 
 def lower(program: Program, product: Product, packer: Packer, threads: int, storage: int = 0) -> Executor:
@@ -37,14 +37,14 @@ def lower(program: Program, product: Product, packer: Packer, threads: int, stor
     """
     steps = fuse(program)
     placed = place(program, product, packer)
-    floats = {where: sum(p.floats for p in placed.values() if p.where == where) for where in PLACES}
+    floats = {where: sum(p.floats for p in placed.values() if p.where == where) for where in PLACES}    # for each row
     buffers = [(p.in_pass, p.offset, p.stride, p.heads, p.bfloat16, p.operands) for p in placed.values()]
     most_instructions = 3 * len(steps) * most_parts(steps, product)     # a product has three: scale, convert, multiply
     executor = Executor(product, buffers, most_instructions, token_floats=floats["pass"], block_floats=floats["block"],
                         picked_floats=floats["picked"], threads=threads, allocate=allocate)
     emitter = _Emitter(executor, packer, product, placed, storage)
-    for name, buffer in given_rows(program):
-        emitter.give(name, buffer)
+    for name, buffer in inputs_in_rows(program):
+        emitter.emit_input(name, buffer)
     emitter.emit(steps)
     executor.start()
     return executor
@@ -55,9 +55,9 @@ Step = tuple[Operation, dict[str, Buffer], tuple[Store, ...]]
 
 
 def fuse(program: Program) -> list[Step]:
-    """Return the steps of a program, with a product that writes the caller's memory and its Stores as one step.
+    """Return the steps of a program; a product that writes the caller's memory is one step with its Stores.
 
-    So are a Norm and the last Store of its result.
+    A Norm at the end is one step with the Store of its result, too.
     """
     stored = stored_products(program)
     fused = {i + j for i, stores in stored.items() for j in range(1, 1 + len(stores))}     # the Stores after products
@@ -80,7 +80,7 @@ def most_parts(steps: list[Step], product: Product) -> int:
 
 
 def multiplied_next(name: str, following: list[Operation]) -> bool:
-    """Return whether a product reads a buffer before it is written again, and before the next Attend."""
+    """Return whether a product reads a buffer before its next write and before the next Attend, in `following`."""
     for operation in following:
         if isinstance(operation, Linear) and operation.x == name:
             return True
@@ -139,10 +139,10 @@ class _Emitter:
         self._storage = storage
         self._meetings = _Meetings()
         self._converted: set[str] = set()
-        """The buffers whose rows are also there as operands of products, since the last Attend."""
+        """The buffers whose rows have been converted to operands of products since the last Attend."""
 
-    def give(self, name: str, buffer: Buffer) -> None:
-        """Append the instruction that takes rows of the caller."""
+    def emit_input(self, name: str, buffer: Buffer) -> None:
+        """Append the instruction that copies rows of the caller to the buffer of an input of the program."""
         self._executor.embed(self._placed[name].index, buffer.width, word=None, position=None, token_type=None,
                              needs_barrier=self._meetings.add({}, {name: "rows"}))
 

@@ -15,7 +15,7 @@ from .native.native import Kernels, NormWeights, PackedLinear, Product
 
 
 class Columns(NamedTuple):
-    """A packed map, and the number of its columns without padding."""
+    """A packed map for `column_maxima`, and the number N of its columns without padding."""
 
     map: PackedLinear
     N: int
@@ -50,13 +50,13 @@ class NativeOps:
             return out
         # Heads of width 0 have scores of 0, as heads with one column of zeros have, which the kernel can read.
         q, k = (call.q, call.k) if d else (np.zeros((*x.shape[:3], 1), np.float32) for x in (call.q, call.k))
-        bias = call.bias if call.bias is None or _whole_floats(call.bias) else call.bias.copy()
+        bias = call.bias if call.bias is None or _has_float_strides(call.bias) else call.bias.copy()
         mask = None if call.mask is None else call.mask.view(np.uint8)
         code = compiled(call.score_mod)
         native.attention(self._kernels, _unit_rows(q), _unit_rows(k), _unit_rows(call.v), out, call.scale, call.softcap,
                          call.low, call.high, call.lengths, bias, mask, code.address if code else 0,
                          code.captured if code else 0, self._threads)
-        if code and code.failed:
+        if code and code.failed:        # raises if it failed for a key that a query sees
             check_results(call, out)
         return out
 
@@ -67,7 +67,7 @@ class NativeOps:
         weight: float32, or uint16 with the bits of bfloat16; CPUs that multiply bfloat16 then round x, too.
         """
         (M, K), N = x.shape, len(weight)
-        if K == 0:
+        if K == 0:      # an input of 0 in place of none, because the kernels need one
             return self.linear(np.zeros((M, 1), np.float32), np.zeros((N, 1), np.float32), bias, activation, residual)
         if activation and residual is not None:     # the kernel adds the residual before the activation
             return self.linear(x, weight, bias, activation, None) + residual
@@ -82,10 +82,10 @@ class NativeOps:
         if product.converts:
             rows = -(-min(M, product.block) // product.strip) * product.strip      # rows of a block: whole strips
             floats = rows * product.operands_stride(K) * product.operand_bytes // 4
-            operands = _lines(self._threads * floats).reshape(self._threads, floats)
+            operands = _aligned_floats(self._threads * floats).reshape(self._threads, floats)
         native.linear(product, _unit_rows(x), _contiguous(weight).view(np.uint8), bias,
                       ACTIVATIONS[activation] if activation else 0, residual, out,
-                      _lines(product.packed_bytes(N + padding, K) // 4), operands, self._threads)
+                      _aligned_floats(product.packed_bytes(N + padding, K) // 4), operands, self._threads)
         return out[:, :N].copy() if padding else out
 
     def _product(self, precision: str) -> Product:
@@ -154,12 +154,13 @@ class NativeOps:
 
 
 def _norm(D: int, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> NormWeights:
+    """Return the weight and the bias [D] of a norm; ones and zeros stand for None."""
     return NormWeights(np.ones(D, np.float32) if weight is None else _contiguous(weight),
                        np.zeros(D, np.float32) if bias is None else _contiguous(bias), eps)
 
 
-def _lines(n: int) -> np.ndarray:
-    """Return memory for n floats that begins at a cache line: at a multiple of 64 bytes."""
+def _aligned_floats(n: int) -> np.ndarray:
+    """Return memory for n floats that begins at a cache line, an address that is a multiple of 64 bytes."""
     memory = np.empty(n + 15, np.float32)
     start = -memory.ctypes.data % 64 // 4
     return memory[start : start + n]
@@ -170,7 +171,7 @@ def _contiguous(x: np.ndarray) -> np.ndarray:
     return x if x.flags.c_contiguous and x.flags.aligned else x.copy()
 
 
-def _whole_floats(x: np.ndarray) -> bool:
+def _has_float_strides(x: np.ndarray) -> bool:
     """Return whether all strides of x are whole floats, in which kernels count."""
     return x.flags.aligned and not any(stride % 4 for stride in x.strides)
 
@@ -182,4 +183,4 @@ def _pad_last_axis(x: np.ndarray, padding: int) -> np.ndarray:
 
 def _unit_rows(x: np.ndarray) -> np.ndarray:
     """Return x, or a copy of it unless its strides are whole floats and the last stride is one float."""
-    return x if x.strides[-1] == 4 and _whole_floats(x) else x.copy()
+    return x if x.strides[-1] == 4 and _has_float_strides(x) else x.copy()

@@ -1,4 +1,7 @@
-"""Pack a model's weights into the panels of the kernels, in the plan's precision, with heads padded to vectors."""
+"""Pack a model's weights into the panels of the kernels, in the plan's precision, with heads padded to vectors.
+
+`Packer` serves `lowering.py`, which makes a plan or a decoder; `pack_transformer` packs a model for a file.
+"""
 
 from __future__ import annotations
 
@@ -131,6 +134,7 @@ class Packer:
         return None if table is None else self._cached((table, factor), lambda: self._table(table, factor))
 
     def _table(self, table: Table, factor: float) -> TableWeights:
+        """Return a new `TableWeights` for `table`."""
         rows = self._weights[table.name]
         if STORED[rows.dtype] not in COMPUTED:
             rows = widen(self._weights, table.name)
@@ -150,7 +154,7 @@ class Packer:
         return angles.cos, angles.sin
 
     def fill_angles(self, positions: np.ndarray) -> None:
-        """Compute the angles of the positions of a pass, int32 [N], N at least 1, where they are not there yet."""
+        """Compute the angles up to the largest position of a pass; positions: int32 [N], N at least 1."""
         if self._angles:
             last = int(positions.max())
             for angles in self._angles.values():
@@ -252,7 +256,7 @@ class Packer:
             _, part_scales = weights[part.weight]
             if part_scales is not None:
                 scales[:, columns] = part_scales[rows].T
-        scale, offset_scale = (*scales, None, None)[:2]     # int8 has the first alone, int4 both, other formats none
+        scale, offset_scale = (*scales, None, None)[:2]     # int8 has a scale alone, int4 both, other formats neither
         size = product.packed_bytes(N, K, own_format)
         panels = allocate(-(-size // 4)).view(np.uint8)[:size]
         packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale, format=own_format)
@@ -334,7 +338,10 @@ def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[Linea
 
 
 def _heads(width: int, heads: int | None, padded: int, start: int) -> Iterator[tuple[int, slice]]:
-    """Yield (first column, rows of the weight) for each head of a part that begins at column `start`."""
+    """Yield (first column, rows of the weight) for each head of a part that begins at column `start`.
+
+    width, padded: the columns of all heads without and with their padding. heads: None for a part that is one head.
+    """
     count = heads or 1
     for h in range(count):
         yield start + h * (padded // count), slice(h * (width // count), (h + 1) * (width // count))

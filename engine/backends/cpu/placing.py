@@ -1,4 +1,4 @@
-"""Where the buffers of a program lie, and in which form: floats, operands of products, or heads in bfloat16.
+"""Decide where the buffers of a program lie, and in which form: floats, operands of products, or bfloat16 heads.
 
 A product is the GEMM of a `Linear`, and its operands are the rows of its input in the form that its kernel multiplies,
 such as int8 codes. A buffer whose rows are needed after an Attend is kept for all tokens of a pass, and a buffer behind
@@ -16,12 +16,12 @@ from .native.native import Product, padded_stride
 from .packer import Packer
 
 PLACES = ("pass", "picked", "block")
-"""Whether a buffer holds the rows of all tokens of a pass, of all picked rows, or of a block of rows."""
+"""The regions of memory, for the rows of all tokens of a pass, for all picked rows, or for a block of rows a thread."""
 
 
 @dataclass
 class Placed:
-    """Where a buffer lies; see `Buffer` in machine.pxi."""
+    """The place and the form of a buffer; `lower` passes them on as a `Buffer` of machine.pxi."""
 
     index: int
     """Its place in the executor's list of buffers, by which instructions name it."""
@@ -52,7 +52,7 @@ class Placed:
 
 
 def place(program: Program, product: Product, packer: Packer) -> dict[str, Placed]:
-    """Decide for each buffer where it lies, in the order in which they are first written, then for their operands.
+    """Return the place of each buffer by name: first in the order of their first writes, then the buffers of operands.
 
     A buffer that only products write and read exists as operands alone, if the product can write these: a kernel can
     for a depth (columns of its input) of up to `operands_depth`.
@@ -62,8 +62,8 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
     by_head |= stored
     where = dict.fromkeys(kept_buffers(program) | stored, "pass") | dict.fromkeys(picked_buffers(program), "picked")
     placed: dict[str, Placed] = {}
-    ends = dict.fromkeys(PLACES, 0)
-    inputs = widths_of_inputs(program, packer) if product.converts else {}
+    ends = dict.fromkeys(PLACES, 0)         # floats for each row of the buffers so far, by region
+    input_widths = widths_of_inputs(program, packer) if product.converts else {}
     operands_alone = operands_only(program) if product.converts else set()
     without_floats = operands_alone - results_deeper_than(product.operands_depth, program, packer)
     bfloat16 = bfloat16_heads(program) if product.attends_rows else set()
@@ -74,19 +74,19 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
         heads = (uses[0].heads or 0) if name in by_head else 0
         if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
             raise ValueError(f"the heads of {name!r} change their shape in the course of the program")
-        stride, place = width // heads if heads else padded_stride(width), where.get(name, "block")
-        placed[name] = Placed(len(placed), place, stride, heads, offset=ends[place], bfloat16=name in bfloat16,
+        stride, region = width // heads if heads else padded_stride(width), where.get(name, "block")
+        placed[name] = Placed(len(placed), region, stride, heads, offset=ends[region], bfloat16=name in bfloat16,
                               only_converted=name in operands_alone)
-        ends[place] += placed[name].floats
-    for name, width in inputs.items():
+        ends[region] += placed[name].floats
+    for name, width in input_widths.items():
         operands = product.operands_stride(width)
         floats = operands * product.operand_bytes // 4 + 2      # 2: a RowRange, the offset and step of int8 codes
-        place = "picked" if where.get(name) == "picked" else "block"
-        if place == "picked":
+        region = "picked" if where.get(name) == "picked" else "block"
+        if region == "picked":
             floats = -(-floats // 16) * 16      # the next buffer begins at a cache line, whatever the number of rows
-        placed[operands_of(name)] = Placed(len(placed), place, stride=floats, heads=0, offset=ends[place],
+        placed[operands_of(name)] = Placed(len(placed), region, stride=floats, heads=0, offset=ends[region],
                                            operands=operands)
-        ends[place] += floats
+        ends[region] += floats
     return placed
 
 
@@ -95,7 +95,7 @@ def shapes_of(program: Program, packer: Packer) -> dict[str, list[Buffer]]:
 
     The buffers are those of the program, the scaled inputs of products, and the arrays of the caller that hold heads.
     """
-    written = {name: [buffer] for name, buffer in given_rows(program)}
+    written = {name: [buffer] for name, buffer in inputs_in_rows(program)}
     stored = stored_products(program)
     for i, (operation, shapes) in enumerate(program.steps()):
         if isinstance(operation, Linear) and operation.scale != 1.0:
@@ -108,8 +108,8 @@ def shapes_of(program: Program, packer: Packer) -> dict[str, list[Buffer]]:
     return written
 
 
-def given_rows(program: Program) -> list[tuple[str, Buffer]]:
-    """Return the inputs that the caller fills with rows; the others, with heads, are keys and values of a source."""
+def inputs_in_rows(program: Program) -> list[tuple[str, Buffer]]:
+    """Return the inputs that the caller fills with rows; inputs with heads are the keys and values of a source."""
     return [(name, buffer) for name, buffer in program.inputs if buffer.heads is None]
 
 
@@ -174,7 +174,7 @@ def picked_buffers(program: Program) -> set[str]:
 
 
 def input_of(operation: Linear) -> str:
-    """Return the name of the buffer that a product reads: its input, or the scaled one."""
+    """Return the name of the buffer that a product reads: its input x, or "scale * x" for a scaled copy of it."""
     return operation.x if operation.scale == 1.0 else f"{operation.scale!r} * {operation.x}"
 
 

@@ -28,6 +28,7 @@ class CpuPlan:
     """
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
+        """Pack the weights, by name, and lower the program of an encoder; raises `UnsupportedError`."""
         refuse_decoder(config)
         self._run = run
         self._width = config.hidden_size
@@ -37,7 +38,7 @@ class CpuPlan:
         self._executor = lower(self._program, self._product, self._packer, run.threads)
         self._packer.release()
         self._observing: tuple[Observed, Executor] | None = None
-        """What `observe` was asked for last, and the program that gives it."""
+        """The last argument `observed` of `observe`, and the lowered program that fills its arrays."""
         self._turn = new_turn()
 
     @property
@@ -86,7 +87,10 @@ class CpuPlan:
         return arrays
 
     def _observing_executor(self, observed: Observed) -> Executor:
-        """Return the program that gives `observed`, which is made anew unless the last call asked for the same."""
+        """Return the lowered program that fills the arrays of `observed`, made anew unless it is that of the last call.
+
+        The caller has the turn.
+        """
         if self._observing is None or self._observing[0] != observed:
             self._observing = None      # frees the workspace of the other instructions first
             self._observing = observed, lower(with_observed(self._program, observed), self._product, self._packer,

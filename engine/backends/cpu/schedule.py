@@ -56,7 +56,7 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
         # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
         in_bundles = _keep_threads_busy(groups, threads) and threads * groups[0].tokens <= max_tokens
     if not in_bundles:
-        groups = _grouped_within(sizes, bundle if threads == 1 else max_tokens)
+        groups = _group_in_order(sizes, bundle if threads == 1 else max_tokens)
     sequences = [(starts[order[i]], sizes[i], row) for group in groups
                  for i, row in zip(group.members, group.rows(sizes), strict=True)]
     return PassSchedule(
@@ -82,7 +82,7 @@ class _Group:
     """Indexes in the list of sizes."""
 
     def rows(self, sizes: Sequence[int]) -> Iterator[int]:
-        """Return the first row of each member."""
+        """Return the first row in the group of each member."""
         return accumulate((sizes[i] for i in self.members[:-1]), initial=0)
 
     def __lt__(self, other: _Group) -> bool:
@@ -104,8 +104,8 @@ def _spread_over_bundles(sizes: list[int], threads: int, bundle: int) -> list[_G
     return sorted((bundle for bundle in bundles if bundle.members), reverse=True)
 
 
-def _grouped_within(sizes: list[int], budget: int) -> list[_Group]:
-    """Group consecutive sizes, in descending order, while their sum fits the budget."""
+def _group_in_order(sizes: list[int], budget: int) -> list[_Group]:
+    """Put consecutive sizes, in descending order, into one group as long as their sum is at most `budget` tokens."""
     groups = [_Group(0, [])]
     for i, size in enumerate(sizes):
         if groups[-1].members and groups[-1].tokens + size > budget:

@@ -95,7 +95,8 @@ class CythonBackend:
 
 
 def _check_precision(run: RunConfig) -> None:
-    if run.precision not in (*COMPUTED, *WAYS):     # a way that these kernels lack gets a message of its own
+    """Raise `UnsupportedError` for an unknown precision; `product_of` refuses a known one that these kernels lack."""
+    if run.precision not in (*COMPUTED, *WAYS):
         from . import isa
 
         names = [*COMPUTED, *(name for name in WAYS if isa.chosen().product(name).exists)]

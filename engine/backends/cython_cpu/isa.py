@@ -25,9 +25,11 @@ ANY_CPU = frozenset({"baseline", *FOR_TESTS})
 """The instruction sets whose code any CPU runs. Before the module of any other set is imported, `refusal` must find no
 reason against it."""
 
-COMPARED = {True: "AMD's CPUs multiply bfloat16 faster by vdpbf16ps than by FMAs of widened weights",
-            False: "CPUs that AMD did not make multiply bfloat16 faster by FMAs of widened weights than by vdpbf16ps"}
-"""Why a CPU multiplies bfloat16 as it does if it has no tiles; the key is whether AMD made it."""
+BFLOAT16_REASONS = {
+    True: "AMD's CPUs multiply bfloat16 faster by vdpbf16ps than by FMAs of widened weights",
+    False: "CPUs that AMD did not make multiply bfloat16 faster by FMAs of widened weights than by vdpbf16ps",
+}
+"""The reason for the bfloat16 instruction of a CPU without tiles, by whether AMD made the CPU."""
 
 
 def fastest_first() -> list[str]:
@@ -40,7 +42,7 @@ def fastest_first() -> list[str]:
     FMAs multiply float32 (measured on Sapphire Rapids).
     """
     first = "avx512bf16" if made_by_amd() else "avx512vnni"
-    return sorted(INSTRUCTION_SETS, key=lambda isa: isa not in ("amx", first))
+    return sorted(INSTRUCTION_SETS, key=lambda isa: isa not in ("amx", first))     # a stable sort
 
 
 @cache
@@ -66,13 +68,16 @@ def available() -> list[str]:
 
 def explain(kernels: Kernels) -> list[str]:
     """Say by which instruction these kernels multiply in each precision, and why not by a faster one."""
-    of_encoders, of_decoders = ([f"{product.precision} by {product.instruction}" for name in (*COMPUTED, *WAYS)
-                                 if (product := kernels.product(name, decodes)).exists] for decodes in (False, True))
+    def instructions(decodes: bool) -> list[str]:
+        products = [kernels.product(name, decodes) for name in (*COMPUTED, *WAYS)]
+        return [f"{product.precision} by {product.instruction}" for product in products if product.exists]
+
+    of_encoders, of_decoders = instructions(decodes=False), instructions(decodes=True)
     lines = [", ".join(of_encoders)]
     if others := [text for text in of_decoders if text not in of_encoders]:
         lines.append(f"in decoders {', '.join(others)}")
     if "avx512bf16" in available() and kernels.isa in ("avx512bf16", "avx512vnni"):
-        lines.append(COMPARED[bool(made_by_amd())])
+        lines.append(BFLOAT16_REASONS[bool(made_by_amd())])
     faster = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(kernels.isa)]
     return lines + [reason for name in faster if name in EXPLAINED and (reason := why_not(name))]
 

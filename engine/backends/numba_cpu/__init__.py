@@ -55,13 +55,16 @@ class NumbaBackend:
         from . import compiled, target
         from .table import table
 
-        beside, taken = compiled.chosen(), table().taken
+        beside = compiled.chosen()
         lines = [f"kernels for {target.CPU}, vectors of {target.VL} floats, by Numba {numba.__version__}"
                  f"{f', beside {beside} kernels' if beside else ''}",
-                 ", ".join(f"{name} by {instruction}" for name, instruction in table().instructions().items()),
-                 f"{', '.join(sorted(taken))} on the {beside} kernels, which are compiled ahead of time" if beside else
-                 f"no q8_0, int4, q4_0 and q4_1, which run on kernels that are compiled ahead of time: "
-                 f"{compiled.explain()}"]
+                 ", ".join(f"{name} by {instruction}" for name, instruction in table().instructions().items())]
+        if beside:
+            products = ", ".join(sorted(table().from_compiled))
+            lines.append(f"{products} on the {beside} kernels, which are compiled ahead of time")
+        else:
+            lines.append("no q8_0, int4, q4_0 and q4_1, which run on kernels that are compiled ahead of time: "
+                         f"{compiled.explain()}")
         if beside != "amx" and ARCHITECTURE == "x86_64" and (reason := compiled.why_not("amx")):
             lines.append(reason)
         return "\n".join(lines)
@@ -112,8 +115,8 @@ def _check_precision(run: RunConfig) -> None:
         from ..cpu.native.native import product_name
         from .table import table
 
-        there = table().instructions()
-        names = [name for name in (*COMPUTED, *WAYS) if product_name(name, False) in there]
+        instructions = table().instructions()
+        names = [name for name in (*COMPUTED, *WAYS) if product_name(name, False) in instructions]
         raise UnsupportedError(not_there("numba", names, run.precision))
 
 

@@ -1,4 +1,4 @@
-"""Choose the kernels compiled ahead of time that fill the places of the kernel table which Numba's kernels leave.
+"""Choose the kernels compiled ahead of time that fill the rows of the kernel table which Numba's kernels leave empty.
 
 They are the products on AMX's tiles, those of pairs of bfloat16 on AMD's CPUs, and those of weights in blocks: q8_0,
 int4, q4_0 and q4_1. Their instructions are written by hand, so they gain nothing from being compiled for the CPU at
@@ -44,19 +44,19 @@ def chosen() -> str | None:
 
     It is the one that ENGINE_ISA names, or else the fastest that is built, runs here and has Numba's vectors.
     """
-    asked = os.environ.get("ENGINE_ISA")
-    names = [asked] if asked else [name for name in isa.fastest_first() if name not in isa.FOR_TESTS]
+    named = os.environ.get("ENGINE_ISA")
+    names = [named] if named else [name for name in isa.fastest_first() if name not in isa.FOR_TESTS]
     return next((name for name in names if why_not(name) is None), None)
 
 
 def explain() -> str:
     """Say why no compiled kernels stand beside Numba's, and what to do about it."""
-    if asked := os.environ.get("ENGINE_ISA"):
-        return f"ENGINE_ISA={asked}, but {why_not(asked)}; unset ENGINE_ISA"
+    if named := os.environ.get("ENGINE_ISA"):
+        return f"ENGINE_ISA={named}, but {why_not(named)}; unset ENGINE_ISA"
     return (f"none of this build that run here have Numba's vectors of {VL} floats; to build the others, "
             f"{install_command()}")
 
 
 def rows_of(name: str) -> Any:
-    """Return the rows of products in the compiled kernel table of an instruction set that runs here."""
+    """Return the rows of products, a ctypes array, in the kernel table of a compiled instruction set that runs here."""
     return table_in(isa.load(name).capsule).products

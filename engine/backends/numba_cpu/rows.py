@@ -1,4 +1,4 @@
-"""The names and sizes of the rows of the kernel table that Numba's kernels fill; see Product in table.pxd."""
+"""Define the fields of the kernel table's rows, one row a product, that are no functions; see Product in table.pxd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 from .target import DOT, FUSED, INTEGERS, VL
 
 _FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
-SIZES = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}      # rows
+SIZES = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}
+"""How many rows the kernels work on at a time: fields of Product in table.pxd."""
 _FLOAT32 = {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **SIZES}
 _WIDENED = {**_FLOAT32, "name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights", "depth_step": 2}
 
@@ -21,17 +22,17 @@ ROWS: dict[str, dict[str, Any]] = {
     "fma": _FLOAT32,
     "bfloat16_weights": _WIDENED,
 }
-"""The fields of the row of each product that are no functions, by its name in PRODUCT_PLACES. The table points to the
-texts, which must not be released. Products that are not here exist in compiled kernels alone."""
+"""The fields of each product of Numba's kernels, by its name in PRODUCT_PLACES. The table points to the texts, which
+must not be released. Other products exist in compiled kernels alone."""
 
 ABSENT: dict[str, Any] = {"name": b"", "instruction": b"", **SIZES}
-"""The fields of the row of a product that is not there."""
+"""The fields of a product that this process has no kernels for."""
 
-TAKEN: dict[str, Any] = {"attend_rows": None, "attend_rows_scratch": None, "operands_depth": 0, "hidden_columns": 0,
-                         "approximates": 0}
-"""The fields that change in a row that is taken from compiled kernels: attention is Numba's, and results between
-products are exact floats, so that a model has the same bits on every table with these products."""
+OF_COMPILED: dict[str, Any] = {"attend_rows": None, "attend_rows_scratch": None, "operands_depth": 0,
+                               "hidden_columns": 0, "approximates": 0}
+"""The fields that replace those of a row of compiled kernels: attention is Numba's, and results between products are
+exact floats, so that a model has the same bits on every table with these products."""
 
-ON_TILES: dict[str, Any] = {**TAKEN, "block": 128, "shared": 128, "bundle": 512}
-"""The same for a row whose kernels use tiles. It has fewer rows at a time, because results between products are floats
-here, which fill the L2 cache sooner than operands."""
+ON_TILES: dict[str, Any] = {**OF_COMPILED, "block": 128, "shared": 128, "bundle": 512}
+"""The fields that replace those of a row whose compiled kernels use AMX's tiles. It has fewer rows at a time, because
+results between products are floats here, which fill the L2 cache sooner than operands."""

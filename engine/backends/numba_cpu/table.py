@@ -35,7 +35,7 @@ from .kernels import (
     softmax,
     weigh,
 )
-from .rows import ABSENT, ON_TILES, ROWS, TAKEN
+from .rows import ABSENT, OF_COMPILED, ON_TILES, ROWS
 from .target import FUSED, MR, NR, PAIRS, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
@@ -88,23 +88,23 @@ compiling takes seconds; those of float32 are always filled."""
 class KernelTable:
     """The memory of the table, the machine code that it points to, and the `Kernels` object that Python uses.
 
-    A new table has no machine code of Numba: `fill` adds functions as plans ask for them. Whoever calls it holds the
-    lock of this module.
+    A new table has no machine code of Numba: `fill` adds functions as plans ask for them. The caller of `fill` holds
+    `_lock`.
     """
 
     def __init__(self, beside: str | None):
         """beside: the instruction set whose compiled kernels fill what Numba leaves; None if nothing does."""
         self.memory = structures()["KernelTable"](VL=VL, NR=NR, MR=MR, fused=FUSED)
         self.memory.isa = _text(b"numba")
-        self.taken: set[str] = set()
-        """The names of the products of compiled kernels."""
+        self.from_compiled: set[str] = set()
+        """The names of the products whose rows come from compiled kernels."""
         compiled_rows = compiled.rows_of(beside) if beside else None
         for name, place in PRODUCT_PLACES.items():
             row = compiled_rows[place] if compiled_rows else None
             if row and _is_better(name, row):
                 self.memory.products[place] = row
-                self.taken.add(name)
-                fields = ON_TILES if row.strip > 1 else TAKEN
+                self.from_compiled.add(name)
+                fields = ON_TILES if row.strip > 1 else OF_COMPILED
             else:
                 fields = ROWS.get(name, ABSENT)
             for field, value in fields.items():
@@ -118,7 +118,7 @@ class KernelTable:
     def instructions(self) -> dict[str, str]:
         """Return the instruction of each product that is there, by its name."""
         return {name: ctypes.string_at(self.memory.products[place].instruction).decode()
-                for name, place in PRODUCT_PLACES.items() if name in ROWS or name in self.taken}
+                for name, place in PRODUCT_PLACES.items() if name in ROWS or name in self.from_compiled}
 
     def fill(self, precision: str, decoding: bool, portable: bool) -> None:
         """Compile the functions of a precision that are not in the table yet, and also those of float32, because single
@@ -131,7 +131,8 @@ class KernelTable:
         wanted = [name for name in needed if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return
-        if product not in ROWS and product not in self.taken and precision not in WAYS:     # the packer refuses a way
+        has_kernels = product in ROWS or product in self.from_compiled
+        if not has_kernels and precision not in WAYS:     # the packer refuses a way
             raise UnsupportedError(f"precision {precision!r} of the backend numba runs on kernels that are compiled "
                                    f'ahead of time: {compiled.explain()}, or use backend="cython"')
         shared = KERNELS | (DECODING if decoding else {})
@@ -139,7 +140,7 @@ class KernelTable:
         for name in wanted:
             if name in PRODUCT_PLACES:
                 row = self.memory.products[PRODUCT_PLACES[name]]
-                functions = ATTENTION if name in self.taken else PRODUCTS.get(name, {})
+                functions = ATTENTION if name in self.from_compiled else PRODUCTS.get(name, {})
                 targets += [(row, field, function) for field, function in functions.items()]
         missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.functions}
         from tqdm import tqdm  # here: `engine info` needs none
@@ -153,7 +154,7 @@ class KernelTable:
 
 
 def _is_better(name: str, row: Any) -> bool:
-    """Return whether the row of a product in a compiled table is there, and goes before Numba's product.
+    """Return whether a row of compiled kernels has a product, and replaces Numba's product of this name.
 
     It does where Numba has none, and where its tiles (strip > 1) or its pairs of bfloat16 are faster.
     """
@@ -162,7 +163,7 @@ def _is_better(name: str, row: Any) -> bool:
 
 
 def _text(value: bytes) -> ctypes.c_void_p:
-    """Return the address of a text that lives as long as the process: the constant that is given."""
+    """Return the address of a text, a constant of `rows.py`, which lives as long as the process."""
     return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 
@@ -185,6 +186,6 @@ def load(precision: str = "float32", *, decoding: bool = False, portable: bool =
     `UnsupportedError` for a precision of compiled kernels where there are none.
     """
     with _lock:
-        found = table()
-        found.fill(precision, decoding, portable)
-        return found.kernels
+        kernel_table = table()
+        kernel_table.fill(precision, decoding, portable)
+        return kernel_table.kernels

@@ -46,7 +46,7 @@ class CudaBackend:
         return driver.why_not()
 
     def tuned(self) -> bool:
-        """Return True: kernels are compiled for the present GPU."""
+        """Return True, because kernels are compiled for the present GPU."""
         return True
 
     def describe(self) -> str:

@@ -20,6 +20,7 @@ from ...base.errors import InputError
 from ..batch import Batch
 
 LEAST_TOKENS = 16
+"""The tokens of the smallest bucket."""
 
 
 def round_tokens(tokens: int) -> int:
@@ -90,7 +91,8 @@ class Shape:
 
     @property
     def _sizes(self) -> tuple[int, ...]:
-        # cu_seqlens is a 0, the end of each sequence, of which there are at most `tiles`, and that of an empty one.
+        # The numbers of elements of the views. cu_seqlens has a 0, then the end of each sequence, of which there are at
+        # most `tiles`, then the end of an empty sequence.
         return self.tokens, self.tokens, self.tokens, self.tiles + 2, 3 * self.tiles
 
     @property
@@ -108,14 +110,14 @@ def stage(batch: Batch, group: BucketGroup, tile_rows: int, staging: np.ndarray)
     """Write a group's integers into `staging`, int32, and return the shape of the pass.
 
     An entry of the work list is a sequence, the first of up to `tile_rows` of its queries, and the number of its tokens
-    that are keys. The entries of long
-    sequences come first, so that those of short ones fill the gaps at the end. Added entries are of an empty sequence.
+    that are keys. The entries of long sequences come first, so that those of short ones fill the gaps at the end. Added
+    entries are of an empty sequence.
     """
     cu_seqlens = np.unique(batch.cu_seqlens[group.first : group.last + 1]) - group.tokens.start  # without empty ones
-    members = np.diff(batch.cu_seqlens[group.first : group.last + 1])       # lengths, with those of empty ones
-    lengths = members[members > 0]
+    all_lengths = np.diff(batch.cu_seqlens[group.first : group.last + 1])       # with those of empty sequences
+    lengths = all_lengths[all_lengths > 0]
     counts = -(-lengths // tile_rows)       # entries of each sequence
-    N, n = int(cu_seqlens[-1]), int(counts.sum())
+    N, n = int(cu_seqlens[-1]), int(counts.sum())       # tokens and entries, without the added ones
     shape = Shape(round_tokens(N), _power_of_two(n), tile_rows, batch.input_ids is None)
     ids, positions, types, own_seqlens, tiles = shape.views(staging)
     for target, source in ((ids, batch.input_ids), (positions, batch.position_ids), (types, batch.token_type_ids)):
@@ -129,10 +131,11 @@ def stage(batch: Batch, group: BucketGroup, tile_rows: int, staging: np.ndarray)
     tiles[:n, 0] = np.repeat(order, counts[order])
     first_entry = np.cumsum(counts[order]) - counts[order]      # of each sequence
     tiles[:n, 1] = (np.arange(n) - np.repeat(first_entry, counts[order])) * tile_rows
-    keys = lengths if batch.keys is None else batch.keys[group.first : group.last][members > 0]
+    keys = lengths if batch.keys is None else batch.keys[group.first : group.last][all_lengths > 0]
     tiles[:n, 2] = keys[tiles[:n, 0]]
     return shape
 
 
 def _power_of_two(n: int) -> int:
+    """Return the least power of two that is at least n."""
     return 1 << (n - 1).bit_length()

@@ -44,7 +44,7 @@ def cubin(kernel: Kernel, arch: Arch) -> Code:
 
 
 def linked(kernel: Kernel, arch: Arch, *options: str) -> tuple[Code, str]:
-    """Return the kernel's code, and what nvJitLink reports for these options of ptxas."""
+    """Return the kernel's code, and the reports of nvJitLink for these options of ptxas, as one text."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     linker = Linker(ObjectCode.from_ltoir(_compile(kernel, arch, "ltoir")), options=LinkerOptions(
@@ -64,7 +64,10 @@ def ptx(kernel: Kernel, arch: Arch) -> Code:
 
 
 def _compile(kernel: Kernel, arch: Arch, output: str) -> Any:
-    """Compile without fast-math, because masked scores are infinite; the PTX says which operations are approximate."""
+    """Return a kernel as LTO IR or as PTX; output: "ltoir" or "ptx".
+
+    There is no fast-math, because masked scores are infinite; the PTX says which operations are approximate.
+    """
     code, _ = numba_cuda.compile(
         rebuilt(kernel.body, _in_numba), tuple(map(_in_numba, kernel.signature)), device=False, abi="numba", cc=arch,
         output=output, launch_bounds=(kernel.threads, kernel.blocks_per_sm))    # ptxas allocates registers for these
@@ -77,15 +80,15 @@ def score_type(function: Callable[..., Any], further: Sequence[Any], capability:
     further: the types of the further arguments. Returns the name of the type of its result, and whether that is a real
     number.
     """
-    place = types.int64
-    signature = tuple(map(_in_numba, (types.float32, place, place, place, place, *further)))
+    index = types.int64
+    signature = tuple(map(_in_numba, (types.float32, index, index, index, index, *further)))
     _, result = numba_cuda.compile(rebuilt(function, _in_numba), signature, device=True, abi="numba", cc=capability,
                                    output="ptx")
     return str(result), isinstance(result, numba_types.Integer | numba_types.Float)
 
 
 def _in_numba(value: Any) -> Any:
-    """Return what numba-cuda knows a name of a kernel as; other values stay as they are."""
+    """Return numba-cuda's object for an object of `toolchain.py` in a kernel; other values stay as they are."""
     if value is cuda:
         return numba_cuda
     if value is types:
@@ -108,13 +111,14 @@ def _in_numba(value: Any) -> Any:
 def _inlined(function: DeviceFunction) -> Any:
     """Return a function whose body Numba inlines before it infers types.
 
-    (If the function were compiled separately, Numba would ask a device for its architecture.)
+    If the function were compiled separately, Numba would ask a device for its architecture.
     """
     return numba_cuda.jit(device=True, inline="always")(rebuilt(function.py_func, _in_numba))
 
 
 @cache
 def _intrinsic(function: PtxFunction) -> Any:
+    """Return an intrinsic of Numba whose code the function's `generate` emits."""
     result = _in_numba(function.result)
 
     def resolve(context: Any, *given: Any) -> tuple[Any, Callable[..., Any]]:

@@ -115,7 +115,7 @@ class Device(Protocol):
 
 
 def recent_integers(device: Device, most: int) -> Callable[..., Any]:
-    """Return a function of integers that gives them as an int32 array on the device, and keeps the latest arrays."""
+    """Return a function of integers that uploads them as an int32 array, and caches the latest `most` arrays."""
     return lru_cache(most)(lambda *integers: device.upload(np.array(integers, np.int32)))
 
 
@@ -157,7 +157,7 @@ class Gpu(Device):
         from cuda.core import LaunchConfig, launch
 
         words = list(flattened(kernel, arguments))
-        blocks = (*grid, 1, 1)[:3]
+        blocks = (*grid, 1, 1)[:3]      # three axes; cuda.core counts the clusters along the first
         config = LaunchConfig(grid=(blocks[0] // kernel.cluster, *blocks[1:]), block=kernel.threads,
                               cluster=(kernel.cluster, 1, 1) if kernel.cluster > 1 else None,
                               shmem_size=kernel.shared, programmatic_stream_serialization=kernel.overlaps)
@@ -205,10 +205,11 @@ class Gpu(Device):
     def load(self, kernel: Kernel) -> Any:
         """Return cuda.core's kernel, allowed the shared memory that it needs; a launch then starts at once."""
         if id(kernel) not in self._loaded:
-            self._loaded[id(kernel)] = kernel, self._loaded_anew(kernel)    # keeping the kernel keeps its id unique
+            self._loaded[id(kernel)] = kernel, self._load_anew(kernel)    # keeping the kernel keeps its id unique
         return self._loaded[id(kernel)][1]
 
-    def _loaded_anew(self, kernel: Kernel) -> Any:
+    def _load_anew(self, kernel: Kernel) -> Any:
+        """Find or compile the code of a kernel, and load it; raises `BackendUnavailable` if the driver refuses it."""
         from cuda.core import ObjectCode
 
         code = stored.find(kernel, self.capability)

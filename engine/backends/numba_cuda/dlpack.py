@@ -18,7 +18,7 @@ _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
 class Tensor(ctypes.Structure):
-    """`DLTensor`, and what a `DLManagedTensor` has after it."""
+    """The C struct `DLManagedTensor`: a `DLTensor`, then the manager and the deleter."""
 
     _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
                 ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
@@ -46,9 +46,11 @@ class Tensor(ctypes.Structure):
 _DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 """The type of a deleter of a tensor, and of a destructor of a capsule."""
 _NAME, _USED = b"dltensor", b"used_dltensor"
+"""The names of a capsule before and after its tensor is taken out, by the protocol."""
 
 
 def _python(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """Return a function of Python's C API for ctypes."""
     return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
 
@@ -86,6 +88,7 @@ def write(pointer: int, device: tuple[int, int], dtype: str, shape: Sequence[int
     """
     sizes, steps = ((ctypes.c_int64 * len(numbers))(*numbers) for numbers in (shape, strides))
     code, bits = DTYPES[dtype]
+    # 1: numbers of an element, which is no vector; 0: the offset of the first byte; None: no manager beside _exported.
     tensor = Tensor(pointer, *device, len(shape), code, bits, 1, sizes, steps, 0, None,
                     ctypes.cast(_delete, ctypes.c_void_p).value)
     address = ctypes.addressof(tensor)
@@ -95,6 +98,7 @@ def write(pointer: int, device: tuple[int, int], dtype: str, shape: Sequence[int
 
 @_DESTRUCTOR
 def _delete(address: int, exported: dict[int, tuple[Any, ...]] = _exported) -> None:
+    """Release the owner of a tensor; its reader calls this as the deleter, perhaps when the module's names are gone."""
     exported.pop(address, None)
 
 

@@ -14,6 +14,7 @@ LEAST_CAPABILITY = (8, 0)
 LEAST_DRIVER = 12_000
 """The lowest version of CUDA of a driver that runs the stored kernels, as the driver writes 12.0."""
 NEEDED = ("cuda.bindings", "cuda.core")
+"""The packages without which no GPU is used."""
 
 
 class DriverError(BackendUnavailable):
@@ -29,7 +30,7 @@ OUT_OF_MEMORY = 2
 
 
 def bindings() -> ModuleType:
-    """Return the functions of the driver."""
+    """Return the module with the driver's functions, which is imported here, because it may not be installed."""
     from cuda.bindings import driver
 
     return driver
@@ -52,7 +53,7 @@ def capability(device: Any) -> tuple[int, int]:
 
 def why_not() -> str | None:
     """Return why no GPU can be used here, or None if one can. Does not raise."""
-    if missing := [name for name in NEEDED if not _there(name)]:
+    if missing := [name for name in NEEDED if not _is_installed(name)]:
         return f"{' and '.join(missing)} not found; {install_command('cuda')}"
     try:
         driver = call("cuDriverGetVersion")
@@ -62,16 +63,19 @@ def why_not() -> str | None:
         return reason
     try:
         call("cuInit", 0)
-        found = capability(call("cuDeviceGet", 0))
+        here = capability(call("cuDeviceGet", 0))
     except Exception as error:  # each error means that there is no usable GPU
         return f"no GPU can be opened: {_line(error)}"
-    if found < LEAST_CAPABILITY:
-        return f"compute capability {dotted(LEAST_CAPABILITY)} is needed, and this GPU has {dotted(found)}"
+    if here < LEAST_CAPABILITY:
+        return f"compute capability {dotted(LEAST_CAPABILITY)} is needed, and this GPU has {dotted(here)}"
     return None
 
 
 def _too_old(driver: int) -> str | None:
-    """Say what an older driver than the kernels or the bindings need has to be replaced by."""
+    """Return why a driver is too old for the kernels or the bindings, and what to do; None if it is not.
+
+    driver: its version of CUDA as the driver writes it, 1000 * major + 10 * minor.
+    """
     here = f"the driver of this machine is of CUDA {driver // 1000}.{driver % 1000 // 10}"
     if driver < LEAST_DRIVER:
         return f"{here}, and the kernels need CUDA 12.0 (driver 525) or newer: update the driver"
@@ -84,7 +88,8 @@ def _too_old(driver: int) -> str | None:
     return None
 
 
-def _there(name: str) -> bool:
+def _is_installed(name: str) -> bool:
+    """Return whether a module can be found, without importing it."""
     try:
         return find_spec(name) is not None
     except ImportError:  # the parent package cannot be imported

@@ -1,4 +1,4 @@
-"""Arrays on the GPU and in page-locked memory of the host, allocated and freed by the CUDA driver."""
+"""Define arrays on the GPU and in page-locked memory of the host, which the CUDA driver allocates and frees."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DeviceArray:
 
     def __init__(self, memory: Allocation, pointer: int, shape: tuple[int, ...], dtype: np.dtype):
         self.memory = memory
-        """What keeps the bytes."""
+        """The owner of the bytes, which frees them when the last array in them is gone."""
         self.pointer, self.shape, self.dtype = pointer, shape, dtype
 
     @property
@@ -147,6 +147,7 @@ def copy(target: DeviceArray | np.ndarray, source: DeviceArray | np.ndarray, str
 
 
 def _address(array: np.ndarray) -> int:
+    """Return the address of an array on the host; raises `ValueError` for one with gaps."""
     if not array.flags.c_contiguous:
         raise ValueError(f"arrays without gaps are copied; got strides {array.strides} of shape {array.shape}")
     return array.ctypes.data

@@ -1,4 +1,4 @@
-"""Fill the arrays that a caller observes during a pass: hidden states, attention weights and their entropy.
+"""Fill the arrays of `CudaPlan.observe` during a pass: hidden states, attention weights and their entropy.
 
 Hidden states are copied from the device. Attention weights are computed on the host, in NumPy, by the definition of
 the reference and from the queries and keys of the device: they are as large as all scores, and go to the host anyway.
@@ -27,7 +27,7 @@ from .workspace import WorkspaceRows
 
 
 class Observation:
-    """The observed arrays of one batch. A plan calls it in the course of its passes, for one group at a time."""
+    """The observed arrays of one batch, which a plan has filled during its passes, for one batch group at a time."""
 
     def __init__(self, device: Device, layouts: Mapping[str, Layout], weights: Mapping[str, np.ndarray],
                  batch: Batch, arrays: Sequence[np.ndarray], stop: Stop):
@@ -39,13 +39,16 @@ class Observation:
         """The group that the present pass computes."""
 
     def store(self, operation: Store, work: WorkspaceRows) -> None:
-        """Copy the rows that an operation stores."""
+        """Copy the rows that an operation stores, the hidden states of the group's tokens, to their array."""
         assert self.group is not None
         rows, width = self._host(work.arrays[FLOAT32, operation.x]), self._layouts[operation.x].width
         self._arrays[operation.array - 1][self.group.tokens] = rows[:, :width]
 
     def attend(self, operation: Attend, work: WorkspaceRows) -> None:
-        """Compute the weights and entropies of the observed heads of each sequence."""
+        """Compute the weights and entropies of the observed heads of each sequence from its queries and keys.
+
+        They lie side by side in the rows of one array of `work`, each head with the zeros of its `Layout`.
+        """
         assert self.group is not None
         rows, column = self._host(work.arrays[OPERAND, operation.q]), 0
         heads = []
@@ -64,13 +67,14 @@ class Observation:
     def _sequence(self, operation: Attend, q: np.ndarray, k: np.ndarray, b: int) -> None:
         """Fill the part of sequence b of the arrays of an operation; q [1,H,T,d], k [1,G,T,d]."""
         keys = None if self._batch.keys is None else int(self._batch.keys[b])
-        tokens, own = (slice(*places[b : b + 2]) for places in (self._batch.cu_seqlens.tolist(), self._offsets))
+        tokens, weight_range = (slice(*starts[b : b + 2])
+                                for starts in (self._batch.cu_seqlens.tolist(), self._offsets))
         call = Execution(ReferenceOps(), self._weights, keys=keys).attention_call(q, k, k, operation)
         for each in operation.observed:
             self._stop.check()
             weights = attention_weights(call, b=0, h=each.head)
             if each.weights is not None:
-                self._arrays[each.weights - 1][own] = weights.ravel()
+                self._arrays[each.weights - 1][weight_range] = weights.ravel()
             if each.entropy is not None:
                 self._arrays[each.entropy - 1][tokens] = entropy(weights)
 

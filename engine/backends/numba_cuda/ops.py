@@ -31,7 +31,7 @@ _norm, _softmax, _rotation = (cache(operations.unpadded_norm_kernel), cache(oper
                               cache(operations.rotation_kernel))
 _activation, _widen, _round, _sum = (cache(operations.activation_kernel), cache(operations.widen_kernel),
                                      cache(operations.round_kernel), cache(operations.sum_kernel))
-_attention = lru_cache(128)(strided_attention_kernel)       # those of score functions are many
+_attention = lru_cache(128)(strided_attention_kernel)       # not without limit: each score function has its own
 
 LAID_OUT_ROWS = 1024
 """From this number of rows on, weights are laid out for `wgmma`, which takes as long as reading and writing them."""
@@ -47,6 +47,7 @@ class CudaOps:
     def __init__(self, device: Device):
         self.device = device
         self._kept: dict[tuple[int, int], tuple[np.ndarray, list[Any]]] = {}
+        """By `_place`: an array of `keep`, and a list with its copy on the device once it has been used."""
         self._integers = recent_integers(device, RECENT)
 
     @cached_property
@@ -164,6 +165,7 @@ class CudaOps:
         return self._norm(x, weight, None, eps, rms=True)
 
     def _norm(self, x: Any, weight: Any, bias: Any, eps: float, *, rms: bool) -> Any:
+        """Compute `rms_norm` or `layer_norm`."""
         kernel = _norm(rms=rms, weighted=weight is not None, biased=bias is not None)
 
         def launch(at: _Call, rows: Any, out: Any) -> None:
@@ -180,7 +182,7 @@ class CudaOps:
         return self._of_rows(x, launch)
 
     def _of_rows(self, x: Any, launch: Callable[[_Call, Any, Any], None]) -> Any:
-        """Return the result of a kernel that maps rows x [M,D] to rows."""
+        """Return the result [M,D] of a kernel that maps rows x [M,D] to rows; launch: (call, rows, out) queues it."""
         if not x.size:
             return np.empty(x.shape, np.float32)
         with self._call(x) as at:
@@ -197,6 +199,7 @@ class CudaOps:
         return self._of_numbers(_activation(activation, gated=True), x, y)
 
     def _of_numbers(self, kernel: Any, x: Any, y: Any) -> Any:
+        """Return the result of a kernel that maps each number of x, and of y unless it is None, to a number."""
         if not x.size:
             return np.empty(x.shape, np.float32)
         with self._call(x) as at:
@@ -216,6 +219,7 @@ class CudaOps:
             return at.result(out, x.shape)
 
     def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any) -> None:
+        """Queue a kernel; raises `UnsupportedError` for a grid that is larger than a GPU allows."""
         if grid[0] > LARGEST_GRID or math.prod(grid[1:]) > 65535:
             raise UnsupportedError(f"the kernel {kernel.name} takes {grid} blocks for arrays of this size, and a GPU "
                                    f"has at most {LARGEST_GRID} x 65535; pass fewer rows at a time")
@@ -230,9 +234,10 @@ class CudaOps:
 
 
 class _Call:
-    """The arrays of one call on the device."""
+    """Brings the arrays of one call to the device, and its result to where the arguments lie."""
 
     def __init__(self, device: Device, first: Any, kept: dict[tuple[int, int], tuple[np.ndarray, list[Any]]]):
+        """first: the first argument, which says where all of them and the result lie. kept: `CudaOps._kept`."""
         self._device, self._kept = device, kept
         self._stays = first.dtype if isinstance(first, SharedArray) else None
         """The dtype of the result that stays on the device; None for a result in the memory of the host."""
@@ -251,7 +256,7 @@ class _Call:
         return self.upload(np.zeros(shape, np.float32))
 
     def upload(self, array: np.ndarray) -> Any:
-        """Return a copy of an array of the host."""
+        """Return a copy on the device of an array of the host."""
         return self._device.upload(array)
 
     def view(self, x: Any) -> Any:
@@ -321,7 +326,7 @@ def _suits_tensor_cores(call: AttentionCall) -> bool:
 
 
 def _place(array: np.ndarray) -> tuple[int, int]:
-    """Return the address and the bytes of an array, which name it as long as it exists."""
+    """Return the address and the bytes of an array, a key that is unique as long as the array exists."""
     return array.ctypes.data, array.nbytes
 
 

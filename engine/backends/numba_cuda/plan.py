@@ -47,10 +47,17 @@ _embedding_kernel, _norm_kernel, _heads_kernel, _copy_kernel, _pooling_kernel = 
 
 
 class CudaPlan:
-    """See `interfaces.PoolingPlan`. Any thread may call the plan; the plans of one device take turns."""
+    """A plan on a GPU that also pools and observes; see `interfaces.PoolingPlan` and `interfaces.ObservingPlan`.
+
+    Any thread may call it; the plans of one device take turns.
+    """
 
     def __init__(self, device: Device, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig,
                  choose: Callable[[Device, Program, str], Products] = choose_products):
+        """Upload the weights, by name, and allocate the workspace; raises `UnsupportedError`.
+
+        choose: returns the kernels for a program and a precision.
+        """
         program = program_of(config)
         check(program)
         self._program, self._steps = program, steps_of(program)
@@ -83,7 +90,7 @@ class CudaPlan:
 
         stop: is looked at between two launches; a recorded pass is one launch.
         """
-        return self._fetched(batch, stop)
+        return self._fetch(batch, stop)
 
     def forward_on_device(self, batch: Batch) -> SharedArray:
         """Return the token vectors, which stay on the device; raises as `forward` does."""
@@ -124,11 +131,11 @@ class CudaPlan:
         """See `interfaces.ObservingPlan`; such a pass is not recorded, and waits for each copy."""
         arrays = observed.arrays(batch.cu_seqlens, self._result.shape[1])
         seen = Observation(self._device, self._layouts, self._score_weights, batch, arrays, stop)
-        return [self._fetched(batch, stop, seen, steps_of(with_observed(self._program, observed))), *arrays]
+        return [self._fetch(batch, stop, seen, steps_of(with_observed(self._program, observed))), *arrays]
 
-    def _fetched(self, batch: Batch, stop: Stop, seen: Observation | None = None, steps: Sequence[Step] = ()
+    def _fetch(self, batch: Batch, stop: Stop, seen: Observation | None = None, steps: Sequence[Step] = ()
                  ) -> np.ndarray:
-        """Return the token vectors of all passes of a batch; seen, steps: of `_passes`."""
+        """Return the token vectors, float32 [N, D], of all passes of a batch; seen, steps: as for `_passes`."""
         out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
         with self._device.turn:
             try:
@@ -136,14 +143,14 @@ class CudaPlan:
                     slot.fetch(self._result, out[group.tokens])
             finally:
                 for slot in self._slots:
-                    slot.finish()
+                    slot.finish()       # writes the vectors of the last groups to `out`
         return out
 
     def _passes(self, batch: Batch, stop: Stop = NEVER, seen: Observation | None = None, steps: Sequence[Step] = ()
                 ) -> Iterator[tuple[Slot, BucketGroup, Shape]]:
         """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next.
 
-        seen: what the pass fills; steps: those of the program that stores it.
+        The caller has the turn of the device. seen: the observation that passes fill, if any; steps: of its program.
         """
         self._device.activate()
         if self._rotations.hold(int(batch.position_ids.max(initial=-1)) + 1):
@@ -153,9 +160,9 @@ class CudaPlan:
             stop.check()
             tile_rows = self._products.tile_rows(group.longest, self._head_width, self._kind)
             shape = stage(batch, group, tile_rows, slot.integers)
-            self._workspace.take(shape, slot.integers)
+            self._workspace.upload_integers(shape, slot.integers)
             if batch.inputs_embeds is not None:
-                rows = self._embedded.spread(batch.inputs_embeds[group.tokens], 1)
+                rows = self._embedded.pad_parts(batch.inputs_embeds[group.tokens], 1)
                 self._device.copy(self._workspace.embeds[: group.count], rows)
             try:
                 if seen is None:
@@ -168,6 +175,7 @@ class CudaPlan:
             yield slot, group, shape
 
     def _scores(self, operation: Attend, terms: Any = None) -> ScoreRule:
+        """Return the changes of an operation's scores; terms: memory for the terms of relative positions."""
         bias, relative = operation.bias, operation.relative
         return ScoreRule(operation.scale, operation.window, operation.softcap,
                       self._weights.biases[bias, operation.scale] if bias else None,
@@ -207,6 +215,7 @@ class CudaPlan:
                     self._store(step.operation, shape, work)
 
     def _embed(self, operation: Embed, step: Step, shape: Shape, work: WorkspaceRows) -> None:
+        """Queue the kernel of the embeddings, and of the norm that follows them if `step` has it."""
         tables, affine = self._weights.tables, self._weights.norms[step.norm]       # dummies for what is missing
         layout = self._layouts[operation.out]
         threads = norm.row_threads(layout.columns)
@@ -220,6 +229,7 @@ class CudaPlan:
                             np.int32(layout.width), *work.outputs(operation.out, step.forms))
 
     def _norm(self, operation: Norm, step: Step, work: WorkspaceRows) -> None:
+        """Queue the kernel of a norm, which writes the forms of `step`."""
         x, affine = work.arrays[FLOAT32, operation.x], self._weights.norms[operation]
         threads = norm.row_threads(x.shape[1])
         adds = operation.residual is not None
@@ -229,6 +239,7 @@ class CudaPlan:
                             residual, np.int32(adds), *work.outputs(operation.out, step.forms))
 
     def _linear(self, operation: Linear, step: Step, work: WorkspaceRows) -> None:
+        """Queue the kernels of a linear map, and of a copy if its result is read in two forms."""
         name, residual = writes(operation)[0], operation.residual
         results = [work.arrays[form, name] for form in (FLOAT32, OPERAND) if form in step.forms]
         self._products.linear(work.arrays[OPERAND, operation.x], self._weights.linears[linear_key(operation)],
@@ -238,18 +249,22 @@ class CudaPlan:
             self._device.launch(_copy_kernel(True), copy.copy_grid(*results[1].shape), *results)
 
     def _heads(self, operation: Heads, work: WorkspaceRows) -> None:
+        """Queue the kernel that norms and rotates queries and keys, in place."""
         x, rotary = work.arrays[OPERAND, operation.buffers[0]], operation.rotary
-        own = [self._layouts[name] for name in operation.buffers]
+        layouts = [self._layouts[name] for name in operation.buffers]
         cos, sin = self._rotations[rotary] if rotary else [work.dummies[FLOAT32]] * 2
         kind = None if not operation.norms else "joint" if operation.joint else "each"
+        query_heads = layouts[0].parts
+        key_heads = (x.shape[1] // layouts[0].padded - query_heads) // 2        # x has as many heads of values
         self._device.launch(
-            _heads_kernel(kind, self._bfloat16), (len(x), len(own)), x, np.int32(own[0].parts),
-            np.int32((x.shape[1] // own[0].padded - own[0].parts) // 2), np.int32(own[0].width),
-            self._weights.head_norms[operation.norms], np.float32(operation.eps), cos, sin,
+            _heads_kernel(kind, self._bfloat16), (len(x), len(layouts)), x, np.int32(query_heads),
+            np.int32(key_heads), np.int32(layouts[0].width), self._weights.head_norms[operation.norms],
+            np.float32(operation.eps), cos, sin,
             np.int32(rotary.width // 2 if rotary else 0), np.int32(rotary.interleaved if rotary else 0),
             work.positions)
 
     def _attend(self, operation: Attend, shape: Shape, work: WorkspaceRows) -> None:
+        """Queue the kernel of attention over the heads of a buffer [N, (H + 2 G) d]."""
         qkv, out = work.arrays[OPERAND, operation.q], work.arrays[OPERAND, operation.out]
         self._products.attention(qkv, out, self._layouts[operation.q].parts, self._scores(operation, work.terms),
                                  work.cu_seqlens, work.tiles, shape.tile_rows)

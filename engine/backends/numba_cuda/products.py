@@ -30,14 +30,14 @@ _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float3
 
 
 RECENT = 64
-"""How many tensor maps, and how many arrays of integers, are kept for the arrays of callers."""
+"""How many tensor maps, and how many arrays of integers, are cached for the arrays of callers."""
 KINDS = PLAIN, CHANGED, RELATIVE = "plain", "changed", "relative"
-"""Kinds of attention: scores as they are, with a cap or biases by distance, with relative positions."""
+"""Kinds of attention: unchanged scores, scores with a cap or biases by distance, scores with relative positions."""
 
 
 @dataclass(frozen=True)
 class ScoreRule:
-    """What an Attend does to its scores; the arrays are on the device."""
+    """The scale, the window and the changes of an Attend's scores; the arrays are on the device."""
 
     scale: float
     window: tuple[int | None, int | None] = (None, None)
@@ -50,7 +50,7 @@ class ScoreRule:
 
     @property
     def options(self) -> dict[str, bool]:
-        """Return the options of the kernels."""
+        """Return the options with which the factories of attention kernels are called."""
         return {"capped": self.softcap > 0, "biased": self.bias is not None, "relative": self.relative is not None}
 
     @property
@@ -59,7 +59,10 @@ class ScoreRule:
         return RELATIVE if self.relative else CHANGED if self.softcap or self.bias else PLAIN
 
     def arguments(self, floats: Any, operands: Any, numbers: Any) -> list[Any]:
-        """Return the arguments of a kernel from the scale to the row numbers; the others are dummies for arrays."""
+        """Return the arguments of an attention kernel from the scale to the row numbers of relative positions.
+
+        floats, operands, numbers: dummies [1, 1] and [1] for the arrays that the kernel does not read.
+        """
         sides = [np.int32(min(attention.UNBOUNDED if side is None else side, attention.UNBOUNDED))
                  for side in self.window]
         cap = self.softcap / self.scale
@@ -130,9 +133,10 @@ class BFloat16Products:
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
+        """Queue the kernel of a linear map, with a tile by the size of its result; see `Products.linear`."""
         N, M = out.shape[0], weights.bias.shape[0]
         if self._tile is None and N <= linear_few.MOST_ROWS:
-            self._few(x, weights, out, activation, residual, gate)
+            self._linear_few(x, weights, out, activation, residual, gate)
             return
         # Small tiles are used if large tiles would leave more than half of the GPU idle; the bits are the same.
         busy = 2 * _tiles(N, M, linear.LARGE) >= self._device.multiprocessors
@@ -143,8 +147,9 @@ class BFloat16Products:
         grid = -(-M // tile.columns), -(-N // tile.rows)
         self._device.launch(kernel, grid, x, weights.weight, weights.bias, addend, out)
 
-    def _few(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None, residual: Any, gate: bool) -> None:
-        """Compute `linear` for few rows."""
+    def _linear_few(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None, residual: Any,
+                    gate: bool) -> None:
+        """Compute `linear` for at most `linear_few.MOST_ROWS` rows."""
         N, M = out.shape[0], weights.bias.shape[0]
         tokens = next(tokens for tokens in linear_few.TOKENS if tokens >= N or tokens == linear_few.TOKENS[-1])
         kernel = _few_linear(activation or "identity", residual is not None, tokens, gate=gate,
@@ -155,6 +160,7 @@ class BFloat16Products:
 
     def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
+        """Queue the terms of relative positions if there are any, then attention; see `Products.attention`."""
         if scores.relative is not None:
             self._terms(qkv, scores.relative, scores.terms, 2 * heads)
         kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows, **scores.options)
@@ -164,8 +170,8 @@ class BFloat16Products:
                            ) -> None:
         """Compute the attention of heads that lie apart: q, out [B H T, d], k, v [B G S, d].
 
-        sizes: H, G, T and S. limits: int32 [B, 1], the number of keys of each sequence. Scores are capped at
-        most.
+        sizes: H, G, T and S. limits: int32 [B, 1], the number of keys of each sequence. scores: without biases and
+        relative positions.
         """
         T, d = sizes[2], out.shape[1]
         rows = self.tile_rows(T, d, scores.kind)
@@ -204,9 +210,10 @@ class HopperProducts(BFloat16Products):
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
+        """Queue the kernel of a linear map, with tensor maps of its operands; see `Products.linear`."""
         N, M, processors = out.shape[0], weights.bias.shape[0], self._device.multiprocessors
         if self._hopper_tile is None and N <= linear_few.MOST_ROWS:
-            self._few(x, weights, out, activation, residual, gate)
+            self._linear_few(x, weights, out, activation, residual, gate)
             return
         tile = self._hopper_tile or hopper_tile(N, M, processors, activation)
         x_map = self._map(x, tile.rows)     # TMA copies this many rows at a time
@@ -222,6 +229,7 @@ class HopperProducts(BFloat16Products):
 
     def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
+        """Queue attention by wgmma where its kernel can compute it; see `Products.attention`."""
         d = out.shape[1] // heads
         if d not in attention_hopper.WIDTHS or scores.kind == RELATIVE:
             super().attention(qkv, out, heads, scores, cu_seqlens, tiles, tile_rows)
@@ -235,6 +243,7 @@ class HopperProducts(BFloat16Products):
 
     def separate_attention(self, q: Any, k: Any, v: Any, out: Any, sizes: Sequence[int], limits: Any, scores: ScoreRule
                            ) -> None:
+        """Queue attention of heads that lie apart, by wgmma where its kernel can compute it."""
         T, d = sizes[2], out.shape[1]
         if d not in attention_hopper.WIDTHS:
             super().separate_attention(q, k, v, out, sizes, limits, scores)
@@ -243,6 +252,7 @@ class HopperProducts(BFloat16Products):
         kernel = _hopper_attention(d, rows, capped=scores.softcap > 0, apart=True)
         grid = (min(self._device.multiprocessors, len(out) // T * -(-T // rows)),)
         maps = [self._map(matrix, attention_hopper.KEYS) for matrix in (q, k, v)]
+        # 1: the key heads of an array with one head; [:7]: this kernel has no terms of relative positions.
         self._device.launch(kernel, grid, *maps, out, self._sizes(*sizes), limits, np.int32(1),
                             *scores.arguments(*self._dummies)[:7])
 
@@ -254,9 +264,9 @@ class HopperProducts(BFloat16Products):
         return laid
 
     def _map(self, matrix: Any, box_rows: int) -> Any:
-        """Return the tensor map of a matrix. box_rows: how many rows TMA copies at a time.
+        """Return the tensor map of a matrix, from the cache or new. box_rows: how many rows TMA copies at a time.
 
-        A map that is not kept may go at any time, because freeing memory waits for the kernels that are queued.
+        The cache may drop a map at any time, because freeing memory waits for the kernels that are queued.
         """
         key = self._device.pointer(matrix), *matrix.shape, box_rows
         if key not in self._maps:
@@ -271,12 +281,12 @@ def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> line
     """Return the tile that was fastest on an H200 (`docs/gpu.md`) for this size; all tiles give the same bits."""
     if activation and _tiles(N, M, linear_hopper.LARGE) >= processors:
         return linear_hopper.LARGE
-    busy = 2 * _tiles(N, M, linear_hopper.ALTERNATE) >= processors      # at least half of the GPU
-    return linear_hopper.ALTERNATE if busy else linear_hopper.SMALL
+    fills_half = 2 * _tiles(N, M, linear_hopper.ALTERNATE) >= processors        # of the GPU
+    return linear_hopper.ALTERNATE if fills_half else linear_hopper.SMALL
 
 
 def _tiles(N: int, M: int, tile: linear.Tile | linear_hopper.HopperTile) -> int:
-    """Return the number of tiles in [N, M]."""
+    """Return the number of tiles that cover a result [N, M]."""
     return -(-N // tile.rows) * -(-M // tile.columns)
 
 
@@ -303,15 +313,17 @@ class Float32Products:
 
     def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None,
                gate: bool = False) -> None:
+        """Queue the kernel of a linear map; see `Products.linear`."""
         addend = self._dummy if residual is None else residual
         self._device.launch(_float32_linear(activation, residual is not None, gate), float32.linear_grid(*out.shape), x,
                             weights.weight, weights.bias, addend, out)
 
     def attention(self, qkv: Any, out: Any, heads: int, scores: ScoreRule, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
+        """Queue the terms of relative positions if there are any, then attention; see `Products.attention`."""
         d = out.shape[1] // heads
         key_heads = (qkv.shape[1] // d - heads) // 2
-        if (relative := scores.relative) is not None:
+        if (relative := scores.relative) is not None:       # one linear map for each head of queries and of keys
             grid = *float32.linear_grid(len(scores.terms), scores.terms.shape[1] // (2 * heads)), 2 * heads
             self._device.launch(_float32_linear(None, False, False), grid, qkv, relative.table, relative.zeros,
                                 self._dummy, scores.terms)

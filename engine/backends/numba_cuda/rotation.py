@@ -1,4 +1,4 @@
-"""The cosines and sines of a model's rotary embeddings on the device, as many as passes have read positions."""
+"""Hold the cosines and sines of a model's rotary embeddings on the device, up to the largest position so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Rotations:
     def __init__(self, device: Device, program: Program, positions: int):
         """Compute the tables up to a number of positions, or up to the model's limit if that is less."""
         self._device = device
-        rotaries = {operation.rotary: None for operation in program.operations
+        rotaries = {operation.rotary: None for operation in program.operations      # a dict keeps their order
                     if isinstance(operation, Heads) and operation.rotary is not None}
         self._tables: dict[Rotary, tuple[Any, Any]] = {}
         self._positions = 0
@@ -31,7 +31,10 @@ class Rotations:
         return self._tables[rotary]
 
     def hold(self, positions: int) -> bool:
-        """Compute the tables anew if they lack one of the first `positions` positions; returns whether they did."""
+        """Compute longer tables if they lack one of the first `positions` positions; return whether they did.
+
+        The length at least doubles, up to the limit, so that growing positions make few new tables.
+        """
         positions = min(positions, self._limit)
         if positions <= self._positions:
             return False

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...base.errors import InputError, UnsupportedError
 from ..ops_interface import A_SCORE, AttentionCall
-from ..score_functions import CACHED, CacheKey, run_time_array, split, surroundings
+from ..score_functions import CACHED, CacheKey, run_time_array, split_score_mod, surroundings
 from .shared_array import SharedArray
 from .toolchain import ArrayType, device_function, types
 
@@ -26,7 +26,7 @@ class ScoreFunction:
     types: tuple[Any, ...]
     """The types of the further arguments."""
     arrays: list[np.ndarray]
-    """Their values; a scalar is an array without axes."""
+    """The values of the further arguments; a scalar is an array without axes."""
 
 
 def score_function(call: AttentionCall, capability: tuple[int, int]) -> ScoreFunction:
@@ -36,16 +36,17 @@ def score_function(call: AttentionCall, capability: tuple[int, int]) -> ScoreFun
     one that Numba cannot compile for a GPU.
     """
     assert call.score_mod is not None
-    function, given = split(call.score_mod)
-    arrays = [run_time_array(name, value) for name, value in given.items()]
+    function, arguments = split_score_mod(call.score_mod)
+    arrays = [run_time_array(name, value) for name, value in arguments.items()]
     key = CacheKey(function.__code__, surroundings(function), tuple((a.dtype, a.ndim) for a in arrays), function)
     compiled, kinds = _compiled(key, capability)
-    _check_corners(call, partial(function, **given))
+    _check_corners(call, partial(function, **arguments))
     return ScoreFunction(compiled, kinds, arrays)
 
 
 @lru_cache(CACHED)
 def _compiled(key: CacheKey, capability: tuple[int, int]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the device function of a score function, and the types of its further arguments, after a test of both."""
     from .compiler import score_type  # raises `BackendUnavailable` where there is no compiler
 
     kinds, name = tuple(starmap(_type, key.arguments)), key.function.__name__
@@ -60,6 +61,7 @@ def _compiled(key: CacheKey, capability: tuple[int, int]) -> tuple[Callable[...,
 
 
 def _type(dtype: np.dtype, ndim: int) -> Any:
+    """Return the kernel type of a further argument; raises `UnsupportedError` for a dtype that kernels lack."""
     scalar = getattr(types, "boolean" if dtype.kind == "b" else dtype.name, None)
     if scalar is None:
         raise UnsupportedError(f"score_mod: a GPU takes no numbers of {dtype}; convert them to float32 or float64")
@@ -67,7 +69,7 @@ def _type(dtype: np.dtype, ndim: int) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first lines of an error of Numba that say something, on one line."""
+    """Return an error of Numba on one line of at most 300 characters, without lines that only point to its source."""
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line and not line.startswith(("Failed in", "-", "^")))[:300]
 

@@ -1,4 +1,4 @@
-"""Define arrays on the GPU that are results, and read those of other libraries: nothing is copied.
+"""Define the arrays on the GPU that are results of calls, and adopt arrays of other libraries, without a copy.
 
 An array is a view, with any strides, of a flat array on the device. This module needs no CUDA package.
 """
@@ -126,8 +126,9 @@ class SharedArray:
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides in elements of a contiguous array; those of an axis of one element are those of a full one."""
-    return (*list(accumulate(reversed(shape), int.__mul__, initial=1))[:-1],)[::-1] if shape else ()
+    """Return the strides, in elements, of a contiguous array of this shape: products of the sizes of later axes."""
+    products = list(accumulate(reversed(shape), int.__mul__, initial=1))        # from the last axis to the first
+    return tuple(products[:-1])[::-1]
 
 
 def lies_on_gpu(value: Any) -> bool:
@@ -141,12 +142,13 @@ def lies_on_gpu(value: Any) -> bool:
 
 
 _GPUS = (dlpack.CUDA, dlpack.CUDA_MANAGED)
+"""The DLPack device types of memory that a GPU reads."""
 
 
 def adopt(device: Device, name: str, value: Any, dtypes: Sequence[str] = ("float32", "bfloat16")) -> SharedArray:
     """Return an array of another library as a `SharedArray`, without a copy; raises `InputError` that names it.
 
-    name: of the argument. dtypes: the names of those that it may have.
+    name: of the argument, for the error. dtypes: the names of the dtypes that it may have.
     """
     device.activate()
     if isinstance(value, SharedArray):
@@ -166,7 +168,7 @@ def adopt(device: Device, name: str, value: Any, dtypes: Sequence[str] = ("float
                          f"process; copy it there, in PyTorch with {name}.to('cuda:{device.number}')")
     if isinstance(value, SharedArray):
         return value
-    if strides is not None and _differ(shape, strides):
+    if strides is not None and _has_gaps(shape, strides):
         raise InputError(f"{name} must be contiguous on the GPU, and its strides are {list(strides)} elements for the "
                          f"shape {list(shape)}; copy it, in PyTorch with {name}.contiguous()")
     flat = device.adopt(pointer, math.prod(shape), STORED[dtype], owner)
@@ -182,10 +184,11 @@ def place(device: Device, array: np.ndarray) -> SharedArray:
 
 
 _CONVERSIONS = {"float32": "float()", "bool": "bool()"}
+"""The method of a PyTorch tensor that converts it to a dtype."""
 
 
-def _differ(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether strides are not those of a contiguous array; the stride of an axis of one element says nothing."""
+def _has_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether strides are not those of a contiguous array; an axis of one element may have any stride."""
     return any(n > 1 and step != full
                for n, step, full in zip(shape, strides, contiguous_strides(shape), strict=True))
 
@@ -203,13 +206,13 @@ def _from_dlpack(device: Device, name: str, value: Any) -> tuple[Any, ...]:
 
 
 def _from_interface(device: Device, name: str, value: Any) -> tuple[Any, ...]:
-    """Return the same of an array that has the CUDA array interface alone."""
-    found = value.__cuda_array_interface__
-    pointer, shape = found["data"][0] or 0, tuple(found["shape"])
-    dtype = {typestr: known for known, typestr in _TYPESTR.items()}.get(found["typestr"])
+    """Return the tuple of `_from_dlpack` for an array that has the CUDA array interface alone."""
+    interface = value.__cuda_array_interface__
+    pointer, shape = interface["data"][0] or 0, tuple(interface["shape"])
+    dtype = {typestr: known for known, typestr in _TYPESTR.items()}.get(interface["typestr"])
     if dtype is None:
-        dtype = str(np.dtype(found["typestr"]))
-    if found.get("mask") is not None:
+        dtype = str(np.dtype(interface["typestr"]))
+    if interface.get("mask") is not None:
         raise InputError(f"{name} must be a plain array on the GPU, and it has a mask, which would be lost")
     number: int | None = device.number
     if 0 not in shape:
@@ -217,7 +220,7 @@ def _from_interface(device: Device, name: str, value: Any) -> tuple[Any, ...]:
         if number is None:
             raise InputError(f"{name} names the address {pointer:#x}, at which no GPU has memory of this process; "
                              "libraries such as PyTorch share an array of another process by a handle (CUDA IPC)")
-    strides = found.get("strides")
-    itemsize = np.dtype(found["typestr"]).itemsize
-    device.wait_for(found.get("stream"))
+    strides = interface.get("strides")
+    itemsize = np.dtype(interface["typestr"]).itemsize
+    device.wait_for(interface.get("stream"))
     return pointer, number, shape, strides and tuple(step / itemsize for step in strides), dtype, value

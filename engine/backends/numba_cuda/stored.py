@@ -58,6 +58,7 @@ def find(kernel: Kernel, capability: tuple[int, int]) -> Code:
 
 
 def _installed(kernel: Kernel, arch: Arch, capability: tuple[int, int]) -> Code | None:
+    """Return the code of a kernel in the archives, as PTX for a GPU newer than `NEWEST`; None if they lack it."""
     code = Archive.of(archive_name(arch)).read(kernel)
     if code is None and capability > NEWEST:
         code = Archive.of(archive_name(OLDEST, "ptx")).read(kernel)
@@ -90,14 +91,14 @@ class Archive:
         return bool(self.index["sources"] == sources())
 
     def read(self, kernel: Kernel) -> Code | None:
-        """Return the code of a kernel, or None if it is not there, or of other sources."""
+        """Return the code of a kernel, or None if the archive lacks it or was made from other sources."""
         entry = self.index["kernels"].get(kernel.name)
         if not self.current or entry is None or entry["identity"] != kernel.identity():
             return None
         return Code(self.path.suffixes[-2][1:], entry["entry"], self._member(kernel.name), str(self.path))
 
     def _member(self, name: str) -> bytes:
-        """Return a member, whose checksum is right."""
+        """Return the bytes of a member; raises `BackendUnavailable` if the archive is damaged."""
         try:
             with zipfile.ZipFile(self.path) as archive:
                 return archive.read(name)
@@ -123,18 +124,19 @@ def write_archive(path: Path, codes: dict[str, tuple[Kernel, Code]]) -> None:
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of the packages that turn a kernel into code, where they are installed."""
-    found = {}
+    installed = {}
     for package in TOOLS:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    if "numba-cuda" in found and not any("nvjitlink" in package for package in found):  # the toolkit of the system
-        from cuda.bindings import nvjitlink
+            installed[package] = version(package)
+    if "numba-cuda" in installed and not any("nvjitlink" in package for package in installed):
+        from cuda.bindings import nvjitlink  # the one of the system's toolkit
 
-        found["nvjitlink"] = ".".join(map(str, nvjitlink.version()))
-    return found
+        installed["nvjitlink"] = ".".join(map(str, nvjitlink.version()))
+    return installed
 
 
 def _read_folder(kernel: Kernel, arch: Arch) -> Code | None:
+    """Return the code of a kernel in the user's folder, or None if it is not there."""
     path = _path(kernel, arch)
     if (data := code_cache.read(path)) is None:
         return None
@@ -144,19 +146,19 @@ def _read_folder(kernel: Kernel, arch: Arch) -> Code | None:
 
 
 def _path(kernel: Kernel, arch: Arch) -> Path:
-    """Return the file of a kernel in the folder of the compiler's versions that are here."""
+    """Return the path of a kernel's file in the user's folder for these sources and versions of the compiler."""
     folder = code_cache.hash_of([], [sources(), json.dumps(versions(), sort_keys=True)])
     return code_cache.cache_root("cuda") / folder / f"{kernel.name}.{arch_name(arch)}.code"
 
 
 def _compile(kernel: Kernel, arch: Arch, capability: tuple[int, int]) -> Code:
-    """Compile a kernel, and keep its code in the user's folder."""
+    """Compile a kernel, and store its code in the user's folder unless it holds a function of the user."""
     try:
         from . import compiler
     except BackendUnavailable as error:
         raise BackendUnavailable(
             f"the kernel {kernel.name} for compute capability {dotted(capability)} is not stored in this installation, "
-            f"which {_told(archive_name(arch))}, and it cannot be compiled: {error}") from error
+            f"which {_describe_archive(archive_name(arch))}, and it cannot be compiled: {error}") from error
     code = compiler.cubin(kernel, arch)
     if kernel.stored:
         header = json.dumps({"entry": code.entry, "identity": kernel.identity()}).encode()
@@ -169,11 +171,11 @@ def describe(capability: tuple[int, int]) -> str:
     name = archive_name((9, 0, "a") if capability == NEWEST else OLDEST, "ptx" if capability > NEWEST else "cubin")
     folder = code_cache.cache_root("cuda")
     compiled = len(list(folder.glob("*/*.sm_*.code")))
-    return f"kernels: this installation {_told(name)}; {compiled} compiled ones in {folder}"
+    return f"kernels: this installation {_describe_archive(name)}; {compiled} compiled ones in {folder}"
 
 
-def _told(name: str) -> str:
-    """Say which kernels an archive has: how many of each module, by which compiler."""
+def _describe_archive(name: str) -> str:
+    """Say how many kernels of each module an archive has, and whether its sources are the present ones."""
     archive = Archive.of(name)
     if not archive.path.exists():
         return f"has no {archive.path.name}, which make cubins writes"

@@ -1,4 +1,4 @@
-"""The operations of a program that the kernels run, and how their results lie. Everything else is refused by name.
+"""List the operations that the kernels run, lay out their results, and refuse everything else by name.
 
 The result of an operation is one array, which is called after its first buffer: the query, key and value heads that one
 Linear computes lie side by side in one row, and an Attend reads this array as a whole. An array has up to two forms:
@@ -41,6 +41,7 @@ ANY = object()
 
 
 def _any(*names: str) -> dict[str, Any]:
+    """Return fields of which all values run."""
     return dict.fromkeys(names, ANY)
 
 
@@ -65,6 +66,7 @@ Of a field that is not listed, only the default runs, because a default leaves a
 """
 
 FLOAT32, OPERAND = "float32", "operand"
+"""The forms of an array: for norms and residuals, and for products."""
 
 
 LARGEST_ROW = 16_384
@@ -89,8 +91,8 @@ class Layout:
         """Return the length of a row, zeros included."""
         return self.parts * self.padded
 
-    def spread(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
-        """Return an array with zeros behind each part along an axis, which has the numbers of all parts."""
+    def pad_parts(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
+        """Return an array with zeros after each part along an axis, which grows to `columns` numbers."""
         if self.width == self.padded:
             return array
         shape = array.shape
@@ -116,7 +118,7 @@ def layouts(program: Program, head_width: Callable[[int], int]) -> dict[str, Lay
 
 @dataclass(frozen=True)
 class Step:
-    """An operation with what its kernel does besides."""
+    """An operation, the forms of its result, and the norm that its kernel computes with it."""
 
     operation: Operation
     forms: frozenset[str]
@@ -127,8 +129,8 @@ class Step:
 
 def steps_of(program: Program) -> tuple[Step, ...]:
     """Return the steps of a program. Each writes the forms that are read before the next write of the same buffer."""
-    norm, wanted = embedding_norm(program), dict[str, set[str]]()
-    made: list[Step] = []
+    norm, wanted = embedding_norm(program), dict[str, set[str]]()      # wanted: the forms of each buffer that are read
+    made: list[Step] = []       # from the last step to the first
     for operation in reversed(program.operations):
         if operation is norm:
             continue
@@ -179,7 +181,7 @@ def check(program: Program) -> None:
 
 
 def _unlisted(program: Program) -> Iterator[str]:
-    """Name the operations, fields and values that are not listed."""
+    """Name the operations, fields and values that `RUNS` does not list, and the widths that no kernel has."""
     for operation, shapes in program.steps():
         yield from _unlisted_fields(operation)
         if isinstance(operation, Attend):
@@ -192,7 +194,8 @@ def _unlisted(program: Program) -> Iterator[str]:
             yield f"{type(operation).__name__} of rows wider than {LARGEST_ROW}"
 
 
-def _heads(buffer: Buffer) -> str:      # for messages
+def _heads(buffer: Buffer) -> str:
+    """Return the number and the width of heads, for messages."""
     return f"{buffer.heads} heads of {buffer.width // (buffer.heads or 1)}"
 
 
@@ -213,7 +216,7 @@ def _unlisted_fields(item: Any) -> Iterator[str]:
 
 
 def _misplaced(program: Program) -> Iterator[str]:
-    """Name the operations that read or write something else than one whole array."""
+    """Name the operations that read or write other buffers than all of one array, or stand in another place."""
     last = len(program.operations) - 1
     arrays: dict[str, tuple[tuple[str, ...], Buffer]] = {}      # all buffers in the array of each buffer, and its shape
     for i, (operation, shapes) in enumerate(program.steps()):

@@ -21,7 +21,7 @@ __all__ = ["ArrayType", "DeviceFunction", "PtxFunction", "ScalarType", "TupleTyp
 
 
 class ScalarType:
-    """The type of a number, which kernels also call to convert a number; in Python it gives NumPy's."""
+    """The type of a number. Kernels also call it to convert a number; in Python the result is a NumPy scalar."""
 
     def __init__(self, name: str):
         self.name = name
@@ -32,10 +32,10 @@ class ScalarType:
 
     def __getitem__(self, dimensions: Any) -> ArrayType:
         """Return the type of a C-contiguous array: `kind[::1]` of one dimension, `kind[:, ::1]` of two."""
-        places = dimensions if isinstance(dimensions, tuple) else (dimensions,)
-        if places != (slice(None),) * (len(places) - 1) + (slice(None, None, 1),):
-            raise ValueError(f"kernels take arrays without gaps, {self.name}[::1] or {self.name}[:, ::1]; got {places}")
-        return ArrayType(self, len(places))
+        slices = dimensions if isinstance(dimensions, tuple) else (dimensions,)
+        if slices != (slice(None),) * (len(slices) - 1) + (slice(None, None, 1),):
+            raise ValueError(f"kernels take arrays without gaps, {self.name}[::1] or {self.name}[:, ::1]; got {slices}")
+        return ArrayType(self, len(slices))
 
     def __repr__(self) -> str:
         return self.name
@@ -110,11 +110,11 @@ class PtxFunction:
     generate: Callable[..., Any]
     """Emits LLVM code, as a code generator of Numba's: (context, builder, signature, values)."""
     in_python: Callable[..., Any]
-    """What the emulator runs."""
+    """The function that the emulator runs in its place."""
 
 
 def rebuilt(function: Callable[..., Any], exchange: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return the function with every global name and every closure variable that it looks up exchanged."""
+    """Return a copy of a function whose globals and closure variables are replaced by `exchange` of their values."""
     names = {name: exchange(function.__globals__[name]) for name in global_names(function.__code__)
              if name in function.__globals__}
     cells = tuple(CellType(exchange(cell.cell_contents)) for cell in function.__closure__ or ())

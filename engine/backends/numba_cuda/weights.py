@@ -33,7 +33,7 @@ class DeviceBias:
     line: Any
     """float32 [H, 2R+1]: of the distances -R to R of a query and a key."""
     slopes: Any
-    """float32 [H]"""
+    """float32 [H]: added for each token of distance."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class DeviceRelative:
     zeros: Any
     """float32 [2 H L]: the bias of the map that the table is."""
     numbers: Any
-    """int32 [2R+1]: of the distances -R to R."""
+    """int32 [2R+1]: the row of each distance from -R to R."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Weights:
 
 
 def linear_key(operation: Linear) -> tuple[Any, ...]:
-    """Return what tells the weights of a linear map on the device from those of others."""
+    """Return the key of a linear map in `Weights.linears`; operations with equal keys share their weights."""
     return operation.parts, operation.gate, operation.scale
 
 
@@ -93,12 +93,12 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
         return DeviceAffine(device.upload(weight), device.upload(bias))
 
     def bias_of(name: str | None, layout: Layout) -> np.ndarray:
-        return np.zeros(layout.columns, np.float32) if name is None else layout.spread(widen(weights, name))
+        return np.zeros(layout.columns, np.float32) if name is None else layout.pad_parts(widen(weights, name))
 
     def linear(operation: Linear) -> DeviceAffine:
-        parts, own = operation.parts, layouts[operation.x]
-        maps = [layouts[part.out].spread(own.spread(widen(weights, part.weight, program.parameters[part.weight]), 1))
-                for part in parts]
+        parts, x_layout = operation.parts, layouts[operation.x]
+        rows = [x_layout.pad_parts(widen(weights, part.weight, program.parameters[part.weight]), 1) for part in parts]
+        maps = [layouts[part.out].pad_parts(weight) for part, weight in zip(parts, rows, strict=True)]
         biases = [bias_of(part.bias, layouts[part.out]) for part in parts]
         weight, bias = (interleave(*each) if operation.gate else np.concatenate(each) for each in (maps, biases))
         if operation.scale != 1.0:
@@ -113,10 +113,10 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
             case Embed():
                 for table in filter(None, (operation.word, operation.position, operation.token_type)):
                     rows = widen(weights, table.name, program.parameters[table.name])
-                    uploaded.tables[table] = device.upload(layouts[operation.out].spread(rows, 1))
+                    uploaded.tables[table] = device.upload(layouts[operation.out].pad_parts(rows, 1))
             case Norm():
                 layout = layouts[operation.x]
-                uploaded.norms[operation] = affine(layout.spread(widen(weights, operation.weight)),
+                uploaded.norms[operation] = affine(layout.pad_parts(widen(weights, operation.weight)),
                                                    bias_of(operation.bias, layout))
             case Linear() if linear_key(operation) not in uploaded.linears:
                 uploaded.linears[linear_key(operation)] = linear(operation)
@@ -164,8 +164,8 @@ def _relative_table(relative: Relative, weights: Mapping[str, np.ndarray], heads
     numbers = relative_rows(np.arange(-radius, radius + 1), relative.limit, relative.buckets)
     first, count = int(numbers.min()), int(np.ptp(numbers)) + 1         # rows of longer distances are left out
     table = np.zeros((2, heads.parts, -(-count // 8) * 8, heads.padded), np.float32)
-    for own, vectors in zip(table, relative_vectors(relative, weights), strict=True):
+    for half, vectors in zip(table, relative_vectors(relative, weights), strict=True):     # for queries, then for keys
         if vectors is not None:     # [rows, H d]
             by_head = vectors[first : first + count].reshape(count, heads.parts, heads.width).swapaxes(0, 1)
-            own[:, :count, : heads.width] = by_head
+            half[:, :count, : heads.width] = by_head
     return table.reshape(-1, heads.padded), numbers - np.int32(first)

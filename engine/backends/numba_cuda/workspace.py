@@ -1,4 +1,4 @@
-"""The memory of a plan: arrays on the device for the passes, and pinned memory on the host for input and results."""
+"""Allocate the memory of a plan: arrays on the device, and pinned memory on the host for input and results."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class WorkspaceRows:
     """For each form, an argument that a kernel does not use."""
 
     def outputs(self, name: str, forms: frozenset[str]) -> tuple[np.int32, Any, Any]:
-        """Return the arguments of a norm for its results: which are written, float32 and bfloat16."""
-        found = {array.dtype.name: array for array in (self.arrays[form, name] for form in forms)}
-        written = TO_FLOAT32 * ("float32" in found) + TO_BFLOAT16 * ("uint16" in found)
-        return (np.int32(written), found.get("float32", self.dummies[FLOAT32]),
-                found.get("uint16", self.dummies[OPERAND]))
+        """Return the last arguments of a norm kernel: the bits of its results, its float32 and bfloat16 array."""
+        results = {array.dtype.name: array for array in (self.arrays[form, name] for form in forms)}
+        written = TO_FLOAT32 * ("float32" in results) + TO_BFLOAT16 * ("uint16" in results)
+        return (np.int32(written), results.get("float32", self.dummies[FLOAT32]),
+                results.get("uint16", self.dummies[OPERAND]))
 
 
 class Workspace:
@@ -76,8 +76,8 @@ class Workspace:
         """Return float32 [N, P] for `inputs_embeds`, allocated at first use because few callers pass them."""
         return self._device.allocate(self._embedded, np.float32)
 
-    def take(self, shape: Shape, staging: np.ndarray) -> None:
-        """Queue the copy of a pass's integers to the device."""
+    def upload_integers(self, shape: Shape, staging: np.ndarray) -> None:
+        """Queue the copy of a pass's integers from pinned memory to the device, as `Shape.views` divides them."""
         self._device.copy(self._integers[: shape.size], staging[: shape.size])
 
     def cu_seqlens(self, shape: Shape) -> Any:
@@ -88,8 +88,8 @@ class Workspace:
         """Return the arrays for a pass of this shape."""
         n = shape.tokens
         return WorkspaceRows(*shape.views(self._integers), self.embeds[:n] if shape.embeds else None,
-                    {key: array[:n] for key, array in self._arrays.items()},
-                    None if self._terms is None else self._terms[:n], self._dummies)
+                             {key: array[:n] for key, array in self._arrays.items()},
+                             None if self._terms is None else self._terms[:n], self._dummies)
 
 
 class Slot:

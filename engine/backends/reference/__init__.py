@@ -71,6 +71,7 @@ class ReferenceBackend:
 
 
 def _check_precision(run: RunConfig) -> None:
+    """Raise `UnsupportedError` for another precision than float32."""
     if run.precision != "float32":
         raise UnsupportedError(not_there("reference", ["float32"], run.precision))
 

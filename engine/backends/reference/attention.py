@@ -26,7 +26,7 @@ def attention(call: AttentionCall) -> np.ndarray:
             values = call.v[b, h // (H // G)]
             scores = _scores(call, b, h)
             weights = softmax(scores)       # 0 for a key that the query does not see
-            if np.isfinite(values).all():
+            if np.isfinite(values).all():       # then hidden keys add 0, and one product of matrices is enough
                 out[b, h] = weights @ values
                 continue
             seen = ~np.isneginf(scores)

@@ -1,4 +1,4 @@
-"""Run a decoder step by step in NumPy, one row after the other, with the keys and values of earlier steps in lists."""
+"""Run a decoder step by step in NumPy, one row after the other, with the cache in lists of arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..execute import Execution
 from ..forest import Forest, Node, path
 from ..ops_interface import Ops
 from ..requests import Requests
-from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors
+from ..step_checks import cap_logits, check_attention_heads, check_scored, check_sources, check_vectors
 from ..steps import CacheStatistics, Row, Scores
 from ..wants import LineWants
 from .attention import attention_weights
@@ -33,32 +33,37 @@ Heads = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(eq=False)
-class _Part:
-    """The keys and values of the tokens of one row, of each layer."""
+class _RowCache:
+    """The keys and values of the tokens of one row."""
 
     layers: list[Heads]
+    """Those of each layer."""
 
 
-Rows = list[tuple[_Part, int]]
-"""Parts, and how many first tokens there are of each: of its own row, or of all rows up to the end of a cut."""
+Rows = list[tuple[_RowCache, int]]
+"""The cache of a hypothesis: pairs (keys and values, how many of their first tokens belong to the hypothesis).
+
+There is one pair, for its own row; a hypothesis that was cut from another shares pairs for all rows up to the cut.
+"""
 
 
 @dataclass
 class _Pass:
-    """The layers' keys and values: of the tokens before a row, and of the tokens that the row adds."""
+    """The state of a pass over one row: the keys and values before it, and the ones that it adds, layer by layer."""
 
     before: Rows
-    added: list[Heads]              # of each layer
+    added: list[Heads]
+    """Those of the row's tokens, of each layer that has run."""
     heads: tuple[AttentionHead, ...] = ()
     """The heads whose weights of cross-attention are wanted."""
     weights: dict[AttentionHead, np.ndarray] = field(default_factory=dict)
     """The weights [n,S] of each of them."""
 
 
-def cached(x: np.ndarray, precision: str) -> np.ndarray:
-    """Round keys or values [..., d] as a cache of this precision keeps them; the dtype stays.
+def round_to_cache(x: np.ndarray, precision: str) -> np.ndarray:
+    """Round keys or values [..., d] as a cache of this precision stores them; the dtype stays.
 
-    int8 has a scale for each row, its largest magnitude / 127.
+    int8 has a scale for each vector of d numbers, its largest magnitude / 127.
     """
     if precision == "float32":
         return x
@@ -78,6 +83,7 @@ class ReferenceDecoder(Requests[Rows]):
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops,
                  cache: str = "float32"):
+        """Convert the weights, by name, to the dtype. cache: the precision to which keys and values are rounded."""
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
         self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
@@ -88,14 +94,14 @@ class ReferenceDecoder(Requests[Rows]):
         super().__init__(Forest(config.vocab_size, self.longest))
 
     def statistics(self) -> CacheStatistics:
-        """Count what the cache holds."""
+        """Return how many tokens and bytes the cache holds."""
         self._settle_if_free()
-        most: dict[_Part, int] = {}     # hypotheses that were cut share parts
-        for part, count in [each for node in self._forest.nodes() for each in node.rows]:
-            most[part] = max(count, most.get(part, 0))
-        arrays = [array for part in most for heads in part.layers for array in heads]
+        tokens: dict[_RowCache, int] = {}       # the most that a hypothesis has of each, as cut hypotheses share them
+        for row_cache, count in [entry for node in self._forest.nodes() for entry in node.rows]:
+            tokens[row_cache] = max(count, tokens.get(row_cache, 0))
+        arrays = [array for row_cache in tokens for heads in row_cache.layers for array in heads]
         arrays += [array for source in list(self._sources.values()) for array in source.values()]
-        return CacheStatistics(cache_tokens=sum(most.values()), cache_bytes=sum(array.nbytes for array in arrays))
+        return CacheStatistics(cache_tokens=sum(tokens.values()), cache_bytes=sum(array.nbytes for array in arrays))
 
     @property
     def held(self) -> int:
@@ -110,12 +116,13 @@ class ReferenceDecoder(Requests[Rows]):
 
     def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                        stop: Stop) -> None:
+        """Compute `cache_sources`, one source after the other; the caller has the turn."""
         assert self._cross is not None
         for i, request in enumerate(requests):
             self._forest.check(request)
             buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
             arrays = self._run(self._cross.operations, Execution(self._ops, self.weights), buffers, stop)
-            self._sources[request] = {name: cached(arrays[j], self._cache_precision)
+            self._sources[request] = {name: round_to_cache(arrays[j], self._cache_precision)
                                       for j, (name, _) in enumerate(self._program.inputs)}
 
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
@@ -128,15 +135,16 @@ class ReferenceDecoder(Requests[Rows]):
         return self._in_turn(stop, lambda: self._step(rows, stop))
 
     def _step(self, rows: Sequence[Row], stop: Stop) -> tuple[NDArray[np.int64], np.ndarray]:
+        """Compute `step_unrounded`; the caller has the turn. A stop between rows adds no hypothesis."""
         parents = self._forest.parents(rows)
         check_scored(rows)
         if self._cross is not None:
             check_sources(rows, self._sources)
         results = []
         for row, parent in zip(rows, parents, strict=True):
-            results.append(self._row(row, parent, stop))
-        hypotheses = [self._forest.add(row, parent, own)
-                      for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
+            results.append(self._run_row(row, parent, stop))
+        hypotheses = [self._forest.add(row, parent, added)
+                      for row, parent, (added, _) in zip(rows, parents, results, strict=True)]
         return np.array(hypotheses), np.concatenate([logits for _, logits in results])
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
@@ -152,28 +160,30 @@ class ReferenceDecoder(Requests[Rows]):
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
     def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
-        self._forest.parents([row])
+        """Compute `attention_weights_unrounded` for the tokens of a row, as a pass; the caller has the turn."""
+        self._forest.parents([row])         # raises for a request that is not open
         check_sources([row], self._sources)
         state = _Pass(before=[], added=[], heads=tuple(heads))
-        self._tokens(self._vectors, row, past=0, state=state, stop=stop)
+        self._run_program(self._vectors, row, past=0, state=state, stop=stop)
         return np.stack([state.weights[head] for head in heads])
 
     def _cut_rows(self, node: Node[Rows], length: int) -> Rows:
+        """Return the first `length` tokens of a hypothesis, as `Requests._cut_rows` describes."""
         rows: Rows = []
-        for part, count in [each for one in path(node) for each in one.rows]:
+        for row_cache, count in [entry for ancestor in path(node) for entry in ancestor.rows]:
             if length > 0:
-                rows.append((part, min(count, length)))
+                rows.append((row_cache, min(count, length)))
             length -= count
         return rows
 
-    def _row(self, row: Row, parent: Node[Rows] | None, stop: Stop) -> tuple[Rows, np.ndarray]:
-        """Return the row's keys and values of each layer, and the logits [scored, V]."""
-        state = _Pass([each for node in path(parent) for each in node.rows], [])
-        logits = self._tokens(self._program, row, parent.length if parent else 0, state, stop)[0]
-        return [(_Part(state.added), len(row.tokens))], logits
+    def _run_row(self, row: Row, parent: Node[Rows] | None, stop: Stop) -> tuple[Rows, np.ndarray]:
+        """Return the cache of a new hypothesis, and the logits [scored, V] of its row."""
+        state = _Pass(before=[entry for node in path(parent) for entry in node.rows], added=[])
+        logits = self._run_program(self._program, row, parent.length if parent else 0, state, stop)[0]
+        return [(_RowCache(state.added), len(row.tokens))], logits
 
-    def _tokens(self, program: Program, row: Row, past: int, state: _Pass, stop: Stop) -> np.ndarray:
-        """Return the result of a program for the row's tokens, and fill the state."""
+    def _run_program(self, program: Program, row: Row, past: int, state: _Pass, stop: Stop) -> np.ndarray:
+        """Return array 0 of a program for the row's tokens, which follow `past` others, and fill the state."""
         positions = np.arange(past, past + len(row.tokens)) + self._offset
         execution = Execution(self._ops, self.weights, positions[None])
         execution.attend = lambda q, k, v, operation: self._attend(execution, state, past, (q, k, v), operation)
@@ -182,12 +192,13 @@ class ReferenceDecoder(Requests[Rows]):
 
     def _attend(self, execution: Execution, state: _Pass, past: int, heads: tuple[np.ndarray, ...],
                 operation: Attend) -> np.ndarray:
+        """Return the attention of heads q, k, v [1,H,n,d] over the cache or the source, and fill the state."""
         q, k, v = heads
         if operation.keys == "cache":
             layer = len(state.added)        # layers come one after the other
-            state.added.append((cached(k, self._cache_precision), cached(v, self._cache_precision)))
-            k, v = (np.concatenate([*(part.layers[layer][i][:, :, :count] for part, count in state.before),
-                                    state.added[layer][i]], axis=2) for i in range(2))
+            state.added.append((round_to_cache(k, self._cache_precision), round_to_cache(v, self._cache_precision)))
+            k, v = (np.concatenate([*(row_cache.layers[layer][i][:, :, :count] for row_cache, count in state.before),
+                                    state.added[layer][i]], axis=2) for i in range(2))      # 0: keys, 1: values
         call = execution.attention_call(q, k, v, operation, past)
         if operation.keys == "cross":
             state.weights |= {head: attention_weights(call, b=0, h=head[1]) for head in state.heads
@@ -196,9 +207,9 @@ class ReferenceDecoder(Requests[Rows]):
 
     def _run(self, operations: Iterable[Operation], execution: Execution, buffers: dict[str, np.ndarray], stop: Stop,
              row: Row | None = None, positions: np.ndarray | None = None) -> dict[int, np.ndarray]:
-        """Return the arrays that operations store, [1,T,width] or [1,T,heads,width of a head].
+        """Return the arrays that operations store, by number: [1,T,width] or [1,T,heads,width of a head].
 
-        stop: is looked at between two operations.
+        row, positions: of the tokens, for operations that embed or pick them. stop: is checked between operations.
         """
         arrays = {}
         for operation in operations:
@@ -215,7 +226,7 @@ class ReferenceDecoder(Requests[Rows]):
                     assert row is not None
                     buffers[operation.out] = buffers[operation.x][:, len(row.tokens) - row.scored :]
                 case Store():
-                    arrays[operation.array] = capped(buffers[operation.x], operation.softcap)
+                    arrays[operation.array] = cap_logits(buffers[operation.x], operation.softcap)
                 case _:
                     execution.run([operation], buffers)
         return arrays

@@ -1,6 +1,6 @@
 """The operations of a transformer encoder, each written as its formula, in the precision of its arguments.
 
-The code is slow and simple on purpose, because the kernels are tested against it.
+The code is slow and simple on purpose, because the kernels are tested against it. `ops.py` calls it.
 Letters: T tokens of one sequence, D model width, H heads, d head width, F feed-forward width.
 """
 

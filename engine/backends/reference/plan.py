@@ -25,6 +25,7 @@ class ReferencePlan:
     """A plan whose arithmetic is all in the given dtype, float32 or float64; see `interfaces.Plan`."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops):
+        """Convert the weights to the dtype. ops: the single operations that compute the program."""
         self.program = program_of(config)
         self.width = config.hidden_size
         self.dtype = dtype
@@ -55,21 +56,21 @@ class ReferencePlan:
         return [self._run(with_observed(self.program, observed), batch, arrays, stop), *arrays]
 
     def _run(self, program: Program, batch: Batch, arrays: list[np.ndarray], stop: Stop) -> np.ndarray:
-        """Return the result of a program, and fill the other arrays that it writes."""
+        """Return array 0 of a program, the token vectors, and fill `arrays`, the others that it writes."""
         arrays = [np.empty((batch.tokens, self.width), self.dtype), *arrays]
         offsets = attention_offsets(batch.cu_seqlens).tolist()
-        for (start, end), its_weights in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(offsets), strict=True):
+        for (start, end), weight_range in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(offsets), strict=True):
             if start < end:
-                self._sequence(program, batch, slice(start, end), slice(*its_weights), arrays, stop)
+                self._sequence(program, batch, slice(start, end), slice(*weight_range), arrays, stop)
         return arrays[0]
 
-    def _sequence(self, program: Program, batch: Batch, tokens: slice, its_weights: slice,
+    def _sequence(self, program: Program, batch: Batch, tokens: slice, weight_range: slice,
                   arrays: list[np.ndarray], stop: Stop) -> None:
-        """Run one sequence. its_weights: its part of each array of attention weights; `tokens`: of all other arrays."""
+        """Run one sequence. weight_range: its part of each array of attention weights; tokens: of all other arrays."""
         keys = None
         if batch.keys is not None:
-            number = np.searchsorted(batch.cu_seqlens, tokens.start, "right") - 1       # of the sequence
-            keys = int(batch.keys[number])
+            b = np.searchsorted(batch.cu_seqlens, tokens.start, "right") - 1        # the number of this sequence
+            keys = int(batch.keys[b])
         execution = Execution(self.ops, self.weights, batch.position_ids[tokens][None], keys=keys)
         buffers: dict[str, np.ndarray] = {}
         for operation in program.operations:
@@ -86,7 +87,7 @@ class ReferencePlan:
                 for each in operation.observed:
                     weights = attention_weights(call, b=0, h=each.head)
                     if each.weights is not None:
-                        arrays[each.weights][its_weights] = weights.ravel()
+                        arrays[each.weights][weight_range] = weights.ravel()
                     if each.entropy is not None:
                         arrays[each.entropy][tokens] = entropy(weights)
 

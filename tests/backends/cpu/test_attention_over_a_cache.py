@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import ops
-from engine.backends.reference.decoder import cached
+from engine.backends.reference.decoder import round_to_cache
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
 from engine.model.positions import distance_bias
@@ -92,7 +92,8 @@ def expected(config, weights, tokens, past, cache):
                        [config.num_heads, config.num_heads + config.kv_heads], axis=1)
     if kind.rotary_theta is not None:
         q, k = (ops.rotary(x, base=kind.rotary_theta, interleaved=kind.rotary_interleaved) for x in (q, k))
-    (q, k, v), bias, S = (x.astype(np.float64) for x in (q, cached(k, cache), cached(v, cache))), None, len(tokens)
+    k, v = round_to_cache(k, cache), round_to_cache(v, cache)
+    (q, k, v), bias, S = (x.astype(np.float64) for x in (q, k, v)), None, len(tokens)
     if config.attention_bias == "alibi":
         line = distance_bias(S, config.num_heads, None, 0).astype(np.float32)
         bias = np.stack([line[:, t + S - 1 - np.arange(S)] for t in range(past, S)], axis=1)[None]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine.backends import get_backend
-from engine.backends.choice import changed, choose, drawn_of
+from engine.backends.choice import change_logits, choose, drawn_of
 from engine.backends.cpu.decoder import CpuDecoder
 from engine.backends.cython_cpu import isa
 from engine.backends.steps import Row
@@ -91,7 +91,7 @@ def close(decoder, rows):
 
 def certain_draws(x, want):
     """Return the ids that the numbers of a want draw from logits x, or -2 where a number is too near to a border."""
-    s, draw, found = changed(x, want.changes).astype(np.float64), want.draw, []
+    s, draw, found = change_logits(x, want.changes).astype(np.float64), want.draw, []
     near = {replace(draw, top_p=draw.top_p if draw.top_p in (0, 1) else draw.top_p + part,
                     min_p=draw.min_p * (1 + part)) for part in (-ROUNDING, 0, ROUNDING)}
     for moved in (-ROUNDING, 0, ROUNDING):
@@ -127,7 +127,7 @@ def check(decoder, rows):
             assert np.array_equal(drawn.ids[sure], certain[sure]), want.draw
             there = drawn.ids >= 0
             assert np.array_equal(drawn.own[there], x[drawn.ids[there]])
-            assert np.array_equal(drawn.values[there], changed(x, want.changes)[drawn.ids[there]])
+            assert np.array_equal(drawn.values[there], change_logits(x, want.changes)[drawn.ids[there]])
             assert (drawn.values[~there] == -np.inf).all()
             compared += sure.sum()
     return compared

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.choice import best_of, changed, drawn_of, kept
+from engine.backends.choice import best_of, change_logits, drawn_of, keep_words
 from engine.backends.wants import Addends, Changes, Draw, IdSet, Want
 from engine.base.functions import exp
 
@@ -48,19 +48,19 @@ def random_want(rng, V):
 
 def is_near_a_border(s, draw, u):
     """Return whether rounding may decide which word is drawn, or which words are kept, of logits in float64."""
-    ids, y = kept(s, draw)
+    ids, y = keep_words(s, draw)
     sums = np.cumsum(exp(y - y.max()))
     if np.abs(sums / sums[-1] - u).min() < 1e-5:
         return True
     near = 1 + np.array([1e-5, -1e-5])
     others = [replace(draw, top_p=min(1, draw.top_p * factor)) for factor in near if draw.top_p < 1]
     others += [replace(draw, min_p=min(1, draw.min_p * factor)) for factor in near]
-    return any(not np.array_equal(kept(s, other)[0], ids) for other in others)
+    return any(not np.array_equal(keep_words(s, other)[0], ids) for other in others)
 
 
 def check_line(x, want, found, best, likely, given_logits, drawn):
     """Check what a line of logits x [V] got: slices of the results, and how many draws were near a border."""
-    s = changed(x, want.changes)
+    s = change_logits(x, want.changes)
     if want.best:
         ids = best_of(s, want.best)
         assert np.array_equal(found.best.ids[best], ids)
@@ -222,7 +222,7 @@ def test_draws_reach_every_word_that_is_kept(kernels):
         b = rng.standard_normal(V).astype(np.float32)
         vocabulary = Vocabulary(kernels, "float32", 3, V, 4, bias=b)
         for draw in (Draw(1.5, top_p=0.3), Draw(1.5, top_p=0.95), Draw(0.5, top_p=0.5), Draw(2, top_p=0.7, min_p=0.1)):
-            right, y = kept(b.astype(np.float64), draw)
+            right, y = keep_words(b.astype(np.float64), draw)
             sums = np.cumsum(exp(y - y.max()))
             numbers = tuple((sums - np.diff(sums, prepend=0) / 2) / sums[-1])       # amid the share of each word
             for threads in (1, 2, 4):

@@ -36,15 +36,15 @@ def test_the_places_that_compiled_kernels_fill(name):
     own.fill("float32", decoding=False, portable=False)
     tiles = name in ("amx", "amxemulated")
     pairs = {"bfloat16"} if target.PAIRS and name == "avx512bf16" else set()
-    assert own.taken == IN_BLOCKS | (ON_TILES if tiles else pairs)
+    assert own.from_compiled == IN_BLOCKS | (ON_TILES if tiles else pairs)
     assert own.instructions().keys() == IN_BLOCKS | set(rows.ROWS) | (ON_TILES if tiles else set())
-    for product in own.taken:
+    for product in own.from_compiled:
         ours, peer = own.memory.products[PRODUCT_PLACES[product]], theirs[PRODUCT_PLACES[product]]
         for field in (*FUNCTIONS, "name", "instruction"):
             assert getattr(ours, field) == getattr(peer, field), (product, field)
         for field in ("depth_step", "operand_bytes", "beside", "strip", "fresh_depth", "bounded", "code_zero"):
             assert getattr(ours, field) == getattr(peer, field), (product, field)
-        assert not any(getattr(ours, field) for field in rows.TAKEN)
+        assert not any(getattr(ours, field) for field in rows.OF_COMPILED)
         assert (ours.block, ours.shared, ours.bundle) == ((128, 128, 512) if ours.strip > 1 else (64, 64, 192))
     attention = own.functions["attention"].address
     own.fill("int4", decoding=True, portable=False)
@@ -83,11 +83,11 @@ def check_bits(own, peer, precision):
 def test_pairs_of_bfloat16_are_those_of_the_compiled_kernels(monkeypatch):
     monkeypatch.setattr(table, "PAIRS", True)
     own = table.KernelTable("avx512bf16")
-    assert own.taken == IN_BLOCKS | {"bfloat16"}
+    assert own.from_compiled == IN_BLOCKS | {"bfloat16"}
     own.fill("bfloat16", decoding=False, portable=False)
     assert not {"linear_widened", "pack_bfloat16"} & own.functions.keys()
     check_bits(own, attending_in_float32("avx512bf16"), "bfloat16")
-    assert table.KernelTable("avx512vnni" if "avx512vnni" in TABLES else None).taken.isdisjoint({"bfloat16"})
+    assert table.KernelTable("avx512vnni" if "avx512vnni" in TABLES else None).from_compiled.isdisjoint({"bfloat16"})
 
 
 @pytest.mark.skipif(target.ARM, reason="for x86 alone")
@@ -198,8 +198,8 @@ def test_what_info_says():
     first, products, second, *_ = numba_cpu.BACKEND.describe().splitlines()
     chosen = compiled.chosen()
     assert first.endswith(f", beside {chosen} kernels")
-    taken = ", ".join(sorted(table.table().taken))
-    assert second == f"{taken} on the {chosen} kernels, which are compiled ahead of time"
+    from_compiled = ", ".join(sorted(table.table().from_compiled))
+    assert second == f"{from_compiled} on the {chosen} kernels, which are compiled ahead of time"
     floats = "six tdpbf16ps" if chosen == "amx" else rows.ROWS["float32"]["instruction"].decode()
     assert products.startswith(f"float32 by {floats}, bfloat16 by ")
 

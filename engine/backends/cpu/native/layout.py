@@ -1,4 +1,4 @@
-"""The kernel table for Python and for ctypes, read from table.pxd, which Cython compiles."""
+"""Read the structs, enums and functions of the kernel table from table.pxd, for ctypes, Numba and the packer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Member(NamedTuple):
 
     name: str
     type: str
-    """Its type in C without `const`, such as `float*`; of a function the type of what it returns."""
+    """Its type in C without `const`, such as `float*`; for a function, the type of its result."""
     length: str | None = None
-    """Of an array, the constant that says how long it is."""
+    """The name of the constant that is the length of an array; None for anything else."""
     arguments: tuple[str, ...] | None = None
     """The types of the arguments of a function; None for a field."""
 
@@ -36,6 +36,7 @@ def _match(pattern: str | re.Pattern[str], code: str) -> tuple[Any, ...]:
 
 
 def _constants(lines: Iterable[str]) -> dict[str, int]:
+    """Return the values of an enum's constants, from lines such as "NAME" (the next integer) or "NAME = 3"."""
     values: dict[str, int] = {}
     for line in lines:
         name, value = _match(r"(\w+)(?: = (\d+))?", line)
@@ -44,22 +45,24 @@ def _constants(lines: Iterable[str]) -> dict[str, int]:
 
 
 def _member(line: str) -> Member:
+    """Return the member that a line of a struct declares."""
     if "(" not in line:
         kind, name, length = _match(_FIELD, line)
         return Member(name, kind, length)
     kind, name, arguments = _match(_FUNCTION, line)
-    return Member(name, kind, arguments=tuple(_match(_FIELD, each)[0] for each in arguments.split(", ") if each))
+    return Member(name, kind, arguments=tuple(_match(_FIELD, argument)[0] for argument in arguments.split(", ")
+                                              if argument))
 
 
 def read(text: str) -> tuple[dict[str, dict[str, int]], dict[str, tuple[Member, ...]], set[str]]:
-    """Return the enums, the structs, and the names of the types of functions that a .pxd file declares.
+    """Return the enums, the structs, and the names of the function types that a .pxd file declares.
 
-    Enums without a name are one, whose name is empty.
+    Enums without a name are merged to one, whose name is empty.
     """
     enums: dict[str, dict[str, int]] = {}
     structs: dict[str, tuple[Member, ...]] = {}
     functions: set[str] = set()
-    code = re.sub(r",\n +", ", ", re.sub(r" *#.*", "", text))      # without comments, a statement a line
+    code = re.sub(r",\n +", ", ", re.sub(r" *#.*", "", text))      # without comments; arguments on one line
     for statement in re.split(r"\n+(?=\S)", code.strip()):
         head, *lines = (line.strip() for line in statement.splitlines() if line.strip())
         if head.startswith("ctypedef "):
@@ -74,11 +77,11 @@ def read(text: str) -> tuple[dict[str, dict[str, int]], dict[str, tuple[Member, 
 
 
 ENUMS, STRUCTS, FUNCTIONS = read(Path(__file__).with_name("table.pxd").read_text(encoding="utf-8"))
-"""What table.pxd declares."""
+"""The declarations of table.pxd: constants and members by the name of their enum or struct, names of function types."""
 
 
 def name_of(declared: tuple[dict[str, dict[str, int]], dict[str, tuple[Member, ...]], set[str]]) -> bytes:
-    """Return a name of a kernel table that changes with what table.pxd declares, but not with its comments."""
+    """Return a capsule name that is different for each set of declarations, but not for other comments."""
     enums, structs, functions = declared
     fields = {name: [tuple(member) for member in members] for name, members in structs.items()}
     digest = hashlib.sha256(repr((enums, fields, sorted(functions))).encode()).hexdigest()
@@ -112,25 +115,29 @@ def ctype(name: str) -> Any:
 
 
 def table_in(capsule: object) -> Any:
-    """Return the kernel table in a capsule, which keeps its memory."""
+    """Return the kernel table in a capsule, which owns its memory, as a ctypes structure."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-    found = get(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, TABLE_NAME)
-    return structures()["KernelTable"].from_address(found)
+    address = get(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, TABLE_NAME)
+    return structures()["KernelTable"].from_address(address)
 
 
 def capsule_of(table: ctypes.Structure) -> object:
-    """Return a capsule with a kernel table, whose memory the caller keeps."""
+    """Return a capsule with a kernel table, whose memory the caller keeps alive."""
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     return new(("PyCapsule_New", ctypes.pythonapi))(ctypes.addressof(table), TABLE_NAME, None)
 
 
 @cache
 def structures() -> dict[str, type[ctypes.Structure]]:
-    """Return the structs for ctypes by name; their functions are addresses."""
+    """Return the structs of table.pxd as ctypes structures by name; their functions are addresses."""
     made: dict[str, type[ctypes.Structure]] = {}
+
+    def field_type(member: Member) -> Any:
+        if member.arguments is not None:
+            return ctypes.c_void_p
+        return made[member.type] * ENUMS["ProductKind"][member.length] if member.length else ctype(member.type)
+
     for struct, members in STRUCTS.items():
-        fields = [(member.name, ctypes.c_void_p if member.arguments is not None
-                   else made[member.type] * ENUMS["ProductKind"][member.length] if member.length
-                   else ctype(member.type)) for member in members]  # fmt: skip
+        fields = [(member.name, field_type(member)) for member in members]
         made[struct] = type(struct, (ctypes.Structure,), {"_fields_": fields})
     return made

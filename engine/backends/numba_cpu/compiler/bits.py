@@ -1,4 +1,4 @@
-"""Define the bits of masks, of integers and of floats for Numba functions."""
+"""Define conversions between bits and masks of lanes, and between floats and ranks, for Numba functions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _RANKS = I32(0x7FFFFFFF)
 
 @emits(vector)
 def v_mask_of(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
-    """Return a mask whose lane i is set if bit i is."""
+    """Return a mask whose lane i is all ones if bit i is 1."""
     return b.bitcast(b.sext(b.bitcast(b.trunc(bits, ir.IntType(VL)), _LANES), VI), VF)
 
 
 @emits(types.intp)
 def v_bits_of(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
-    """Return the bits of a mask."""
+    """Return an integer whose bit i is 1 if lane i of a mask is all ones."""
     return b.zext(b.bitcast(b.icmp_signed("<", b.bitcast(mask, VI), VI(None)), ir.IntType(VL)), SIZE)
 
 
@@ -39,7 +39,7 @@ def _flip(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
 
 @emits(types.intp)
 def rank_of(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """Return an integer that is larger for a larger float."""
+    """Return an integer, the rank of a float, that is larger for a larger float."""
     return b.sext(_flip(b, b.bitcast(x, I32)), SIZE)
 
 

@@ -31,7 +31,7 @@ def generator_version(sources: Path = Path(__file__).parents[1]) -> str:
 
 
 class KernelCache:
-    """The cache of one kernel, with the methods that Numba requires."""
+    """The file with the machine code of one kernel, with the two methods that Numba calls on a cache."""
 
     def __init__(self, name: str):
         self.path = code_cache.cache_root("numba") / generator_version() / f"{name}.code"

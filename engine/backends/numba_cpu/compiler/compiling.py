@@ -22,11 +22,11 @@ class _Part(JITCodeLibrary):
     Numba would do both for each helper with all that it calls, in nearly half of the time that kernels take.
     """
 
-    def _optimize_final_module(self) -> None:
+    def _optimize_final_module(self) -> None:       # Numba calls this and the next method for each function
         pass
 
     def _finalize_final_module(self) -> None:
-        self._finalized = True
+        self._finalized = True      # says so without the work
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

@@ -26,12 +26,12 @@ def splat(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def shuffle(b: ir.IRBuilder, x: ir.Value, y: ir.Value, lanes: list[int]) -> ir.Value:
-    """Return the given lanes of x and y, counted through x and then y."""
+    """Return a vector of the numbered lanes of x and y, counted through x and then y."""
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
 
 
 def shift(b: ir.IRBuilder, pointer: ir.Value, floats: ir.Value | int) -> ir.Value:
-    """Return pointer + floats."""
+    """Return a pointer moved on by a number of floats."""
     return b.gep(pointer, [SIZE(floats) if isinstance(floats, int) else floats], source_etype=F32)
 
 

@@ -1,4 +1,4 @@
-"""Emit loops and branches of LLVM code."""
+"""Emit loops and branches of LLVM code, for the generators of tiles."""
 
 from __future__ import annotations
 

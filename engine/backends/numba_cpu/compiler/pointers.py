@@ -81,6 +81,7 @@ class _Add(AbstractTemplate):
 @lower_builtin(operator.add, Pointer, types.intp)
 @lower_builtin(operator.iadd, Pointer, types.intp)
 def _add(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    """Emit p + n, for p += n too."""
     return element(context, builder, sig.args[0], *args)
 
 
@@ -96,6 +97,7 @@ class _GetItem(AbstractTemplate):
 
 @lower_builtin(operator.getitem, Pointer, types.intp)
 def _get_item(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    """Emit the load of p[i]."""
     return builder.load(element(context, builder, sig.args[0], *args), typ=context.get_data_type(sig.args[0].to))
 
 
@@ -112,6 +114,7 @@ class _SetItem(AbstractTemplate):
 @lower_builtin(operator.setitem, Pointer, types.intp, types.Number)
 @lower_builtin(operator.setitem, Pointer, types.intp, Pointer)
 def _set_item(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    """Emit p[i] = x."""
     pointer, index, value = args
     store(builder, element(context, builder, sig.args[0], pointer, index), value)
     return context.get_dummy_value()
@@ -127,6 +130,7 @@ class _Truth(AbstractTemplate):
 
 @lower_builtin(bool, Pointer)
 def _is_set(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    """Emit bool(p): whether the pointer is not null."""
     return builder.icmp_unsigned("!=", args[0], ir.Constant(POINTER, None))
 
 
@@ -142,6 +146,7 @@ class _Fields(AttributeTemplate):
 
 @lower_getattr_generic(Pointer)
 def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, name: str) -> ir.Value:
+    """Emit the load of p.name, at its offset in the struct."""
     field = kind.to.fields[name]
     address = builder.gep(pointer, [SIZE(field.offset)], source_etype=BYTE)
     return builder.load(address, typ=context.get_value_type(field.kind))
@@ -149,6 +154,7 @@ def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value
 
 @lower_setattr_generic(Pointer)
 def _set_field(context: Any, builder: ir.IRBuilder, sig: Any, args: Any, name: str) -> None:
+    """Emit p.name = x."""
     pointer, value = args
     address = builder.gep(pointer, [SIZE(sig.args[0].to.fields[name].offset)], source_etype=BYTE)
     store(builder, address, value)

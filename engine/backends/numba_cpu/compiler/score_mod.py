@@ -18,7 +18,7 @@ import numpy as np
 
 from ....base.errors import BackendUnavailable
 from ....base.install import install_command
-from ...score_functions import CACHED, CacheKey, run_time_array, split, surroundings
+from ...score_functions import CACHED, CacheKey, run_time_array, split_score_mod, surroundings
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class ScoreModCode:
     """The value of its argument `captured`."""
     words: np.ndarray
     """The int64 words at the address `captured`; see score_walk.py."""
-    kept: tuple
-    """The other objects that own the memory at these addresses."""
+    owners: tuple
+    """The other objects that own the code and the memory at these addresses."""
 
     @property
     def failed(self) -> bool:
@@ -56,7 +56,7 @@ def compile_score_mod(score_mod: Callable[..., float]) -> ScoreModCode:
         raise BackendUnavailable(
             f"score_mod needs Numba here; {install_command('numba')}, or pass backend='reference', which needs none"
         )
-    function, arguments = split(score_mod)
+    function, arguments = split_score_mod(score_mod)
     arrays = [run_time_array(name, value) for name, value in arguments.items()]
     walk = compiled(function, tuple((array.dtype, array.ndim) for array in arrays))
     words = np.array([0] + [word for array in arrays for word in (array.ctypes.data, *array.shape)], np.int64)
@@ -69,7 +69,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 
 def compiled(function: FunctionType, arguments: tuple[tuple[np.dtype, int], ...]) -> Any:
-    """Return the compiled form of a function, from the cache if code, surroundings and argument types are the same."""
+    """Return a function's loop, a `CFunc`, from the cache if code, surroundings and argument types are the same."""
     request = CacheKey(function.__code__, surroundings(function), arguments, function)
     with _lock:
         return _compiled(request)

@@ -56,18 +56,18 @@ def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int
     Numba cannot compile the function, and `InputError` if its result is not a real number.
     """
     extra = types.Tuple([argument_type(dtype, rank) for dtype, rank in arguments])
-    change = with_checks(function, OPTIONS, {})
+    change = compile_with_checks(function, OPTIONS, {})
     try:
         change.compile(SCORED + extra.types)
     except Exception as error:  # the compiler raises many types of exceptions for an unsupported function
-        raise UnsupportedError(f"{complaint(function, error)}; backend='reference' runs any function") from None
+        raise UnsupportedError(f"{explain_error(function, error)}; backend='reference' runs any function") from None
     result = change.overloads[SCORED + extra.types].signature.return_type
     if returns_bool(change.overloads[SCORED + extra.types].type_annotation):
         result = types.boolean
     if not isinstance(types.unliteral(result), types.Number) or result in types.complex_domain:
-        raise InputError(f"{place(function)}: expected a number as the result in every case, got {result}; {A_SCORE}")
+        raise InputError(f"{locate(function)}: expected a number as the result in every case, got {result}; {A_SCORE}")
 
-    unpack, change_lanes, change_lane = unpacking(extra), lanes(extra, LANES), lanes(extra, 1)
+    unpack, change_lanes, change_lane = make_unpacker(extra), make_changer(extra, LANES), make_changer(extra, 1)
 
     def walk(scores, stride, b, h, query, n, key, keys, captured):  # type: ignore[no-untyped-def]
         # scores[keys][n] with rows `stride` floats apart, of queries from `query` on and keys from `key` on
@@ -84,7 +84,7 @@ def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int
 
     compiled = numba.cfunc(SCORE_MOD, **OPTIONS)(walk)
     if re.search(r"call .*@(numba_gil_ensure|NRT_)", compiled.inspect_llvm()):
-        raise UnsupportedError(f"{place(function)}: it may print or allocate, which a kernel cannot do; compute with "
+        raise UnsupportedError(f"{locate(function)}: it may print or allocate, which a kernel cannot do; compute with "
                                "numbers alone")
     return compiled
 
@@ -123,7 +123,7 @@ def argument_type(dtype: np.dtype, rank: int) -> types.Type:
     return types.Array(element, rank, "C", readonly=True) if rank else element
 
 
-def unpacking(extra: types.BaseTuple) -> Callable:
+def make_unpacker(extra: types.BaseTuple) -> Callable:
     """Return an intrinsic that builds the tuple of a function's further arguments from `captured`."""
 
     @intrinsic
@@ -138,7 +138,7 @@ def unpacking(extra: types.BaseTuple) -> Callable:
                 position += len(pointers)
                 element = context.get_data_type(kind.dtype if rank else kind)
                 data = builder.inttoptr(address, element.as_pointer())
-                values.append(view(context, builder, kind, data, shape) if rank
+                values.append(build_array(context, builder, kind, data, shape) if rank
                               else context.unpack_value(builder, kind, data))
             return context.make_tuple(builder, extra, values)
 
@@ -147,7 +147,8 @@ def unpacking(extra: types.BaseTuple) -> Callable:
     return unpack
 
 
-def view(context: Any, builder: ir.IRBuilder, kind: types.Array, data: ir.Value, shape: list[ir.Value]) -> ir.Value:
+def build_array(context: Any, builder: ir.IRBuilder, kind: types.Array, data: ir.Value,
+                shape: list[ir.Value]) -> ir.Value:
     """Build Numba's struct of a C-contiguous array whose memory Numba does not own."""
     array = arrayobj.make_array(kind)(context, builder)
     itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
@@ -158,7 +159,7 @@ def view(context: Any, builder: ir.IRBuilder, kind: types.Array, data: ir.Value,
     return array._getvalue()
 
 
-def lanes(extra: types.BaseTuple, count: int) -> Callable:
+def make_changer(extra: types.BaseTuple, count: int) -> Callable:
     """Return an intrinsic that changes the scores of `count` consecutive queries with one key."""
 
     @intrinsic
@@ -181,7 +182,7 @@ def lanes(extra: types.BaseTuple, count: int) -> Callable:
             result = builder.bitcast(results, ir.FloatType().as_pointer())
 
             base = builder.and_(query, query.type(INDEX // 2))      # leaves room to add a lane
-            with one_loop(builder, count) as lane:
+            with emit_loop(builder, count) as lane:
                 q = builder.and_(builder.add(base, lane), query.type(INDEX))
                 score = builder.load(builder.gep(block, [lane]))
                 # We record a failure instead of returning, so the loop has no early exit and LLVM can vectorise it.
@@ -202,7 +203,7 @@ def lanes(extra: types.BaseTuple, count: int) -> Callable:
 
 
 @contextmanager
-def one_loop(builder: ir.IRBuilder, count: int) -> Iterator[ir.Value]:
+def emit_loop(builder: ir.IRBuilder, count: int) -> Iterator[ir.Value]:
     """Emit a loop from 0 to count - 1 that LLVM vectorises; the block of the `with` statement emits its body."""
     zero = ir.IntType(64)(0)
     start, body, end = builder.block, builder.append_basic_block("lane"), builder.append_basic_block("done")
@@ -227,25 +228,26 @@ def note_failure(builder: ir.IRBuilder, failures: ir.Value, count: int, captured
         builder.store(word(1), builder.bitcast(captured, word.as_pointer()))
 
 
-def with_checks(function: FunctionType, options: Mapping[str, Any], known: dict[FunctionType, Any]) -> Any:
+def compile_with_checks(function: FunctionType, options: Mapping[str, Any], known: dict[FunctionType, Any]) -> Any:
     """Return a function compiled by numba.njit with checks of all subscripts, also in the functions that it calls.
 
-    `known` maps functions to their compiled forms, for functions that call each other.
+    options: of numba.njit. known: compiled forms by function, to which this one is added, for functions that call each
+    other.
     """
-    def checked(value: Any) -> Any:
+    def with_checks(value: Any) -> Any:
         if not isinstance(value, Dispatcher):
             return value
         options = {name: option for name, option in value.targetoptions.items()
                    if name not in ("nopython", "boundscheck")}
-        return known.get(value.py_func) or with_checks(value.py_func, options, known)
+        return known.get(value.py_func) or compile_with_checks(value.py_func, options, known)
 
     namespace, cells = dict(function.__globals__), [CellType() for _ in function.__closure__ or ()]
     copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, tuple(cells) or None)
     known[function] = compiled = numba.njit(copy, boundscheck=True, **options)
     for name in global_names(function.__code__) & namespace.keys():
-        namespace[name] = checked(namespace[name])
+        namespace[name] = with_checks(namespace[name])
     for cell, original in zip(cells, function.__closure__ or (), strict=True):
-        cell.cell_contents = checked(original.cell_contents)
+        cell.cell_contents = with_checks(original.cell_contents)
     return compiled
 
 
@@ -265,7 +267,7 @@ def vectorise(module: ir.Module) -> ir.MDValue:
     return loop
 
 
-def place(function: FunctionType, line: int | None = None) -> str:
+def locate(function: FunctionType, line: int | None = None) -> str:
     """Return the function's name, file and line, and the text of the line if its source is available."""
     code = function.__code__
     line = line or code.co_firstlineno
@@ -273,7 +275,7 @@ def place(function: FunctionType, line: int | None = None) -> str:
     return f"score_mod {function.__name__} ({code.co_filename}, line {line}{f': `{text}`' if text else ''})"
 
 
-def complaint(function: FunctionType, error: Exception) -> str:
+def explain_error(function: FunctionType, error: Exception) -> str:
     """Return one line that says where and why a function could not be compiled, from Numba's long message."""
     lines = [line.strip() for line in str(getattr(error, "msg", error)).splitlines()]
     lines = [line for line in lines if line and not line.startswith("Failed in")] or [type(error).__name__]
@@ -285,4 +287,4 @@ def complaint(function: FunctionType, error: Exception) -> str:
     else:
         named = re.search(r'(?:File ".*", line |Raised from .* \()(\d+)', "\n".join(lines))
         line = int(named[1]) if named else None
-    return f"{place(function, line)}: Numba cannot compile it: {reason}"
+    return f"{locate(function, line)}: Numba cannot compile it: {reason}"

@@ -1,4 +1,4 @@
-"""The types in annotations of kernels: numbers, pointers, the structs of table.pxd, and groups of values of kernels."""
+"""Define the types in kernels' annotations: numbers, pointers, structs of table.pxd, and tuples of related values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _type_of(member: Member) -> types.Type:
 
 
 for _name, _layout in structures().items():
-    if _name != "KernelTable":      # which no kernel reads
+    if _name != "KernelTable":      # no kernel reads the table
         NUMBA_TYPES[_name] = Pointer(Struct(_name, {
             member.name: Field(_type_of(member), getattr(_layout, member.name).offset) for member in STRUCTS[_name]}))
 

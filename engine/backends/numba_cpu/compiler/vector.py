@@ -43,7 +43,7 @@ def with_parameters(typing: Callable[..., Any], build: Callable[..., Any]) -> An
 
 
 def emits(result: types.Type = types.void) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that makes an intrinsic of a function that emits its code.
+    """Return a decorator that turns a function that emits LLVM code into an intrinsic for kernels.
 
     The function gets a builder and the values of the arguments, and returns a value of this type; void stands for none.
     Integers come as intp, and other arguments as they are.
@@ -70,7 +70,7 @@ def _of_vectors(build: Callable[..., ir.Value]) -> Any:
 
     def operation(typing: Any, *args: Any) -> Any:
         if any(arg != vector for arg in args):
-            return None
+            return None     # so that Numba reports the types as unfit
         return vector(*args), lambda context, b, sig, values: build(b, *values)
 
     return with_parameters(operation, build)

@@ -1,1 +1,1 @@
-"""The kernels; the .pxi file of the same name in cython_cpu/kernels explains each."""
+"""Kernels in Python for Numba; the .pxi file of the same name in cython_cpu/kernels explains the method of each."""

@@ -51,7 +51,7 @@ def attention_scratch(d: Size, e: Size, columns: Size) -> Size:
 
 @inline
 def cut(call: Attention, scratch: Floats) -> Scratch:
-    """Return the scratch areas behind the query blocks, in this order: lanes, a byte for finite, terms come last."""
+    """Return the scratch areas behind the query blocks, as `attention_scratch` counts them; terms come last."""
     p = scratch + QUERIES * (call.d + padded(call.e) + 2)
     tail = p + NR * KEYS
     correction = tail + NR * KEYS
@@ -239,7 +239,7 @@ def copy_tail(call: Attention, keys: Keys) -> None:
 
 @helper
 def add_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bool) -> None:
-    """Compute O = correction O + P V."""
+    """Compute O = correction O + P V for the queries of a block; fresh: O has no sums yet, so O = P V."""
     e, count = padded(call.e), keys.last - keys.first
     tiles = (b.n + MR - 1) // MR
     for column in range(0, e, NR):
@@ -275,7 +275,7 @@ def add_seen_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bo
 
 @helper
 def store_context(call: Attention, b: Block) -> None:
-    """Compute out = O / l. A query that saw no key has the sum 0; its result is zeros."""
+    """Compute out = O / l, the context by the sum of the weights; a query that saw no key has l = 0 and gets zeros."""
     for i in range(b.n):
         scale = v_div(v_set1(1.0), v_set1(b.sum[i]))
         empty = b.sum[i] == 0

@@ -193,7 +193,10 @@ def score_panels(call: CachedAttention, u: Unpacked, row: Size, n: Size, first: 
 
 @helper
 def multiply_values(call: CachedAttention, u: Unpacked, n: Size, first: Size, last: Size) -> None:
-    """Compute O = P V of n queries, for keys [first, last). The maxima that scores_tile computes are not used."""
+    """Compute O = P V of n queries, for keys [first, last): product [n][E] from p [n][RANGE] and panels of values.
+
+    The maxima that scores_tile computes are not used.
+    """
     E, tiles = padded(call.e), (n + MR - 1) // MR
     for column in range(0, E, NR):
         width = min(E - column, NR)

@@ -74,7 +74,7 @@ def unpack_as(storage: Int, call: CachedAttention, u: Unpacked) -> None:
 
 @helper
 def unpack_range(call: CachedAttention, u: Unpacked) -> None:
-    """Call unpack_as for the storage of the cells."""
+    """Write the keys and values of the range that are seen to panels of floats, for any storage of the cells."""
     if call.storage == FLOAT32:
         unpack_as(FLOAT32, call, u)
     elif call.storage == BFLOAT16:

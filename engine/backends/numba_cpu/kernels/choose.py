@@ -1,4 +1,8 @@
-"""Choose from a few columns of logits, and sum up their powers; choose.pxi explains it, and best.pxi the best words."""
+"""Choose from a few columns of logits, and sum up their powers; choose.pxi explains it, and best.pxi the best words.
+
+Arguments: c is the choice of a row (RowChoice in table.pxd), and x has its logits of a part: of n words from `id` on.
+`highest` is the largest of them, `allowed` has the bits of the part, and `own` the model's own logits.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ changed_values = on_stack(types.float32, 2 * PART)
 
 @inline
 def penalized(logit: Float, penalty: Float) -> Float:
-    """Return the logit of a token that a text has already."""
+    """Return the logit of a token that the text has already, after the repetition penalty."""
     return logit * penalty if logit < 0 else logit / penalty
 
 
@@ -105,7 +109,7 @@ def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, before: Before, hi
     """Change single logits [n] in place, by the penalty and the addends; return the number of changes, which `before`
     has then, and the largest logit. highest: the largest logit before.
     """
-    count, lost = 0, False
+    count, lost = 0, False      # lost: whether the largest logit was changed, so that the new one must be searched
     if c.seen:
         for word in range((n + 31) // 32):
             bits = np.int64(c.seen[id // 32 + word])
@@ -137,7 +141,7 @@ def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, before: Before, hi
 def own_logits(before: Before, count: int, x: Floats, n: Size, own: Floats) -> Floats:
     """Return the model's own logits [n]: x if none was changed, else a copy of x in `own` without the changes.
 
-    count: how many changes `before` holds. It is called for a part with a word to choose alone; few parts have one.
+    count: how many changes `before` holds. It is called only for a part with a word to choose, and few parts have one.
     """
     if count == 0:
         return x
@@ -196,7 +200,7 @@ def keep_best(values: Floats, own: Floats, ids: Ints, n: Size, k: Size) -> Float
 
 @inline
 def add_candidate(c: RowChoice, value: Float, own: Float, id: Size) -> None:
-    """Append a candidate for the best."""
+    """Append a word with its changed and own logit to the candidates for the best."""
     count = c.count
     c.values[count], c.own[count], c.ids[count] = value, own, np.int32(id)
     c.count = count + 1
@@ -218,7 +222,7 @@ def choose_one(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size,
             if not is_allowed(restricted, allowed, i):
                 add_candidate(c, np.float32(-np.inf), own[i], id + i)
                 return
-            if x[i] == x[i]:
+            if x[i] == x[i]:        # not NaN
                 add_candidate(c, x[i], own[i], id + i)
                 return
 
@@ -287,7 +291,7 @@ sum_of_scaled_powers = sum_of(_add_scaled_power)
 @helper
 def copy_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_values: Floats, to_own: Floats,
                to_ids: Ints) -> int:
-    """Copy the words above a bar, in their order; return how many."""
+    """Copy those of n words whose value is above a bar, in their order, and return how many; lists may be the same."""
     kept = 0
     for i in range(n):
         if values[i] > bar:
@@ -298,7 +302,7 @@ def copy_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_v
 
 def keep_above(values: Floats, own: Floats, ids: Ints, n: Size, bar: Float, to_values: Floats, to_own: Floats,
                to_ids: Ints) -> Size:
-    """Copy the words above a bar, in their order; return how many."""
+    """Call copy_above; the kernel table holds this."""
     return copy_above(values, own, ids, n, bar, to_values, to_own, to_ids)
 
 
@@ -315,7 +319,7 @@ _sum_above = sum_of(_add_above)
 
 
 def sum_above(values: Floats, powers: Floats, n: Size, bar: Float) -> Float:
-    """Return about the sum of the powers of the words above a bar."""
+    """Return the sum, within rounding, of the powers of the words whose values are above a bar."""
     return _sum_above(powers, n, (values, v_set1(bar)))
 
 
@@ -391,7 +395,10 @@ def choose_from(restricted: bool, c: RowChoice, x: Floats, before: Before, count
 
 @inline
 def passes(c: RowChoice, id: Size, n: Size, highest: Float) -> bool:
-    """Return whether nothing is chosen of a part: no change can make a logit larger than the bar."""
+    """Return whether nothing is chosen of a part: no change can make a logit larger than the bar.
+
+    A scale that is not 0 belongs to a row that draws, which reads every part; a penalty below 1 raises logits.
+    """
     if highest > c.bar or c.scale != 0 or c.penalty < 1:
         return False
     return not (c.next_added < c.additions and c.added[c.next_added] < id + n)
@@ -399,7 +406,7 @@ def passes(c: RowChoice, id: Size, n: Size, highest: Float) -> bool:
 
 @inline
 def choose_changed(c: RowChoice, x: Floats, before: Before, id: Size, n: Size, highest: Float, total: Float) -> None:
-    """Choose what a row wants that wants more than the best one, or whose logits are changed."""
+    """Choose the words of a row whose logits are changed, or that wants more than the best word."""
     for i in range(c.givens):
         if id <= c.given[i] < id + n:
             c.given_logits[i] = x[c.given[i] - id]

@@ -67,14 +67,14 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
     a = _advance(b, a, SIZE(half), kind.a)
     fourth = _advance(b, a, rows[3], kind.a)
     results = []
-    for i, row in enumerate(sums):
+    for i, row in enumerate(sums):      # row i >= 3 lies rows[i - 3] behind the fourth one; a tile has 6 rows at most
         x = kind.row(b, _advance(b, a if i < 3 else fourth, rows[i % 3], kind.a))
         results.append([kind.add(b, x, column, total) for total, column in zip(row, columns, strict=True)])
     return results
 
 
 def fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
-    """Prefetch the cache lines that hold `size` bytes, at least one line."""
+    """Emit the prefetch of the cache lines that hold `size` bytes, at least one line, into the L2 cache."""
     fetch(b, pointer, locality=2)
 
     def another(values: list[ir.Value]) -> list[ir.Value]:
@@ -133,7 +133,7 @@ def multiply_widened(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.V
     """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2]; a is not read beyond depth."""
     width = nv * WIDENED.vector
 
-    def add_last_step() -> Sums:
+    def add_last_step() -> Sums:        # of an odd depth: the first numbers of the last pairs of weights
         k = b.sub(depth, SIZE(1))
         w_last = _advance(b, w, b.mul(k, SIZE(width // 2)), WIDENED.w)
         rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]

@@ -1,4 +1,4 @@
-"""Functions of one vector: exp2 and the activations. elementwise.pxi explains the polynomials and their bounds."""
+"""Compute exp2 and the activations of one vector. elementwise.pxi explains the polynomials and their bounds."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def add_row_of_blocks(table: EmbeddingTable, row: Size, first: bool, D: Size, ou
 
 @helper
 def add_row(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
-    """Call add_row_as for the table's storage."""
+    """Add a table's row, in any storage, to out [D], or overwrite out with it if `first` is True."""
     if table.storage == INT8:
         add_row_as(INT8, table, row, first, D, out)
     elif table.storage == BFLOAT16:

@@ -44,7 +44,7 @@ LARGEST_CODE = np.float32(2047)
 
 def _sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, stride: ir.Value, w: ir.Value,
           totals: ir.Value) -> None:
-    """totals[mr][NR] = codes w, over weights [steps][nv*VL][2] in int8"""
+    """Compute totals[mr][NR] = codes w, in int32, over weights [steps][nv*VL][2] in int8."""
 
     def step(values: list[ir.Value]) -> list[ir.Value]:
         a, w, *results = values
@@ -94,7 +94,7 @@ def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
 
 @inline
 def padded_depth(K: Size) -> Size:
-    """Return the depth of a panel: whole steps."""
+    """Round the depth K up to whole steps, as rows and panels have it."""
     return (K + BLOCK_DEPTH - 1) // BLOCK_DEPTH * BLOCK_DEPTH
 
 
@@ -116,7 +116,7 @@ all_results = on_stack(types.float32, INTEGER_ROWS * NR)
 
 @inline
 def sum_in_tiles(M: Size, nv: Size, steps: Size, codes: Shorts, stride: Size, b: Integers8, totals: Ints) -> None:
-    """totals[M][NR] = codes w, in tiles of rows of nearly equal height."""
+    """Compute totals[M][NR] = codes w, in tiles of rows of nearly equal height."""
     tiles = (M + MR - 1) // MR
     row = 0
     for i in range(tiles):
@@ -127,7 +127,7 @@ def sum_in_tiles(M: Size, nv: Size, steps: Size, codes: Shorts, stride: Size, b:
 
 @inline
 def integer_results(y: Linear, codes: Shorts, stride: Size, M: Size, p: Size, nv: Size, results: Floats) -> None:
-    """results[M][NR] = the products of M rows and panel p, without the steps of the rows."""
+    """Compute results[M][NR], the products of M rows and panel p, not yet multiplied by the steps of the rows."""
     totals = all_totals()
     padded = padded_depth(y.K)
     b = as_integers8(y.panels) + p * NR * padded

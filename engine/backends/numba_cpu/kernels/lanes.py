@@ -1,4 +1,4 @@
-"""Sums over the numbers of a row, with the same bits on all instruction sets; simd/common.h explains the lanes."""
+"""Sum up the numbers of a row with the same bits on all instruction sets; simd/common.h explains the lanes."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ from .lanes import sum_of, sum_of_numbers
 
 @inline
 def _add_square(sum: Vector, x: Floats, i: Size, n: Size, mean: Vector) -> Vector:
-    """Add the squares of numbers. mean: not used."""
+    """Add the squares of n numbers from x[i] on. mean: not used."""
     value = v_loadn(x + i, min(n, VL))
     return v_fma(value, value, sum)
 
 
 @inline
 def _add_deviation(sum: Vector, x: Floats, i: Size, n: Size, mean: Vector) -> Vector:
-    """Add the squares of the deviations of numbers from the mean."""
+    """Add the squares of the deviations from the mean of n numbers from x[i] on."""
     centred = v_keep(v_sub(v_loadn(x + i, min(n, VL)), mean), min(n, VL))
     return v_fma(centred, centred, sum)
 

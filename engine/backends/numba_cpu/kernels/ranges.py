@@ -1,4 +1,4 @@
-"""The softmax of the keys of one range, and the fold of the ranges; see ranges.pxi."""
+"""Compute the softmax over the keys of one range of a cache, and fold the sums of ranges; see ranges.pxi."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def weigh_range(p: Floats, begin: Size, end: Size, maximum: Floats, sum: Floats)
 
 @inline
 def fold(total: Floats, E: Size, maximum: Float, sum: Float, context: Floats) -> None:
-    """Add the sums of a range to `total`: the context [E], the maximum and the sum of the ranges before it."""
+    """Add the context [E], maximum and sum of a range to `total` [E + 2], which has those of the ranges before it."""
     most = max(total[E], maximum)
     old, new = correct(v_set1(total[E]), v_set1(most)), correct(v_set1(maximum), v_set1(most))
     v_storen(total + (E + 1), v_fma(v_set1(sum), new, v_mul(v_set1(total[E + 1]), old)), 1)
@@ -124,7 +124,7 @@ def fold(total: Floats, E: Size, maximum: Float, sum: Float, context: Floats) ->
 
 @inline
 def store_context_of(total: Floats, e: Size, out: Floats) -> None:
-    """Compute out = O / l. A query that saw no key has the sum 0; its result is zeros."""
+    """Compute out = O / l, the context by the sum in `total`; a query that saw no key has l = 0 and gets zeros."""
     sum = total[padded(e) + 1]
     divisor = v_set1(sum if sum != 0 else ONE)
     for k in range(0, e, VL):

@@ -14,7 +14,8 @@ from ..compiler.vector import transpose, v_add, v_load, v_loadn, v_set1, v_store
 from ..target import LINE, MR, NR, NV, VL
 from .tile import scores_tile
 
-SHARE = 64      # queries, or keys, of one product
+SHARE = 64
+"""The most queries, or keys, of one product."""
 
 
 @inline

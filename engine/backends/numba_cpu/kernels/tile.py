@@ -156,7 +156,7 @@ def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
 
 def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, kinds: list[ir.Type]) -> ir.Function:
-    """Return the tile as a separate function, so that each tile has all registers to itself."""
+    """Emit the tile of mr rows by nv vectors as a function of its own, so that it has all registers to itself."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), f"tile{body.__name__}_{mr}_{nv}")
     function.linkage = "internal"
     function.attributes.add("noinline")
@@ -177,7 +177,7 @@ def tile_of(body: Callable[..., None], highest: int = MR) -> Any:
         kinds = [arg if isinstance(arg, Pointer) else types.intp for arg in args]
 
         def build(context: Any, b: ir.IRBuilder, sig: Any, values: Any) -> ir.Value:
-            rows, width, *rest = values
+            rows, width, *arguments = values
             number = b.add(b.mul(rows, SIZE(NV)), width)
             after, nowhere = b.append_basic_block(), b.append_basic_block()
             switch = b.switch(number, nowhere)
@@ -186,7 +186,7 @@ def tile_of(body: Callable[..., None], highest: int = MR) -> Any:
                     block = b.append_basic_block()
                     switch.add_case(SIZE(i * NV + j), block)
                     b.position_at_end(block)
-                    b.call(_function(b.module, body, i, j, [value.type for value in rest]), rest)
+                    b.call(_function(b.module, body, i, j, [value.type for value in arguments]), arguments)
                     b.branch(after)
             b.position_at_end(nowhere)
             b.unreachable()

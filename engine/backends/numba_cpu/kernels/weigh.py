@@ -110,7 +110,7 @@ def store_rows(call: Attention, b: Block, weights: Floats, stride: Size, entropy
 
 @helper
 def fill(row: Floats, n: Size, scale: Float, clear: bool) -> None:
-    """Set n numbers to zero (clear), or multiply them by the scale."""
+    """Set n numbers to zero if `clear`, or multiply them by the scale."""
     for i in range(0, n, VL):
         width = min(n - i, VL)
         v_storen(row + i, v_set1(0.0) if clear else v_mul(v_loadn(row + i, width), v_set1(scale)), width)

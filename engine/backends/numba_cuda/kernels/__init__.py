@@ -1,1 +1,1 @@
-"""Contain the kernels' factories, which take compile-time constants."""
+"""Make kernels for compile-time constants; the `variants` of a module are those that `make cubins` stores."""

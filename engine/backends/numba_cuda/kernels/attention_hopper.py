@@ -270,13 +270,16 @@ def _ring(d: int) -> tuple[Any, Any, Any]:
 def _producer(d: int, rows: int, apart: bool) -> Any:
     """Make a device function for one thread that requests the queries, keys and values of a block's items.
 
-    Of arrays that lie apart, all columns begin at 0; else the three maps are one.
+    The items are number, number + gridDim.x ... below `items`; each is looked up before the one before it is requested
+    (then_*). turn, made: the steps and the items so far, which select the slots. Of arrays that lie apart, all columns
+    begin at 0; else the three maps are one.
     """
     stages, panels = STAGES[d], d // 64
     item, span, (place, _, _) = _item(apart, rows), _span(rows), _ring(d)
 
     @device_function
     def request(tensor_map: Any, ring: Any, number: Any, column: Any, row: Any, bars: Any) -> None:
+        """Wait until slot `number` of a ring is empty, and start to copy its boxes from (row, column) of a matrix."""
         to, full = place(ring, number), types.uint32(bars + 8 * (ring * stages + number % stages))
         empty = types.uint32(full + 8 * 3 * stages)
         barrier_wait(empty, (number // stages + 1) % 2)     # passes at once in the first round of slots

@@ -28,7 +28,7 @@ from ..ptx.warp import sync_warp
 from ..toolchain import cuda, device_function, types
 
 MOST_ROWS = 128
-"""The most tokens for which these kernels are taken."""
+"""The most tokens for which `products.py` launches these kernels."""
 TOKENS = (16, 64)
 """Tokens of a block."""
 CHANNELS = 16

@@ -1,4 +1,4 @@
-"""Compute LayerNorm or RMSNorm of rows, then add a residual: 32, 128 or 512 threads for each row.
+"""Compute LayerNorm or RMSNorm of rows, then add a residual; 32, 128 or 512 threads share a row.
 
 The row stays in registers between one read and one write: a thread keeps QUADS pieces of four neighbouring numbers,
 4 `threads` columns apart. A row is written as float32, for the residual stream, as bfloat16, for the next GEMM, or as

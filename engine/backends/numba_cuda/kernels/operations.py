@@ -203,6 +203,7 @@ def column_maxima_kernel() -> Kernel:
 
 @device_function
 def _larger_or_nan(x: Any, y: Any) -> Any:
+    """Return the larger of two numbers, or NaN if either is NaN."""
     return x if x >= y or x != x else y
 
 
@@ -223,6 +224,7 @@ def gather_kernel(kind: str) -> Kernel:
         i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
         if i >= out.shape[0]:
             return
+        # From the last axis to the first, `rest` is the index of the element over the axes that are left.
         rest, place = types.int64(i), types.int64(0)
         for axis in range(layout.shape[1] - 1, -1, -1):
             place += rest % layout[0, axis] * layout[1, axis]
@@ -268,7 +270,7 @@ def sum_kernel() -> Kernel:
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield all of them."""
+    """Yield all kernels of this module."""
     for weighted, biased in product((False, True), repeat=2):
         yield unpadded_norm_kernel(weighted=weighted, biased=biased)
     for weighted in (False, True):

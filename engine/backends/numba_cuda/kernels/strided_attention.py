@@ -119,6 +119,7 @@ def _with_further(attend: Callable[..., Any], count: int) -> Callable[..., Any]:
 
 
 def _defined(name: str, source: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """Return the function `name` that a source text defines; names: its globals."""
     names["__name__"] = __name__
     exec(source, names)     # the number of parameters is known only at run time, and Numba compiles no *arguments
     made: Callable[..., Any] = names[name]
@@ -126,5 +127,5 @@ def _defined(name: str, source: str, names: dict[str, Any]) -> Callable[..., Any
 
 
 def variants() -> Iterator[Kernel]:
-    """Yield those of heads up to 512 columns wide, without a score function."""
+    """Yield the kernels for heads of up to 512 columns, without a score function."""
     yield from map(strided_attention_kernel, (1, 2, 4, 8, 16))

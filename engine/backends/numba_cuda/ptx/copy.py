@@ -15,6 +15,7 @@ _ALIGN = 1024  # alignment in bytes that TMA's widest swizzle requires
 
 
 def _address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Emit the address of an array's data."""
     data = context.make_array(signature.args[0])(context, builder, value=values[0]).data
     return builder.ptrtoint(data, ir.IntType(64))
 
@@ -24,6 +25,7 @@ address = make(i64, (types.Array,), _address, lambda array: np.int64(array.ctype
 
 
 def _shared_base(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Emit the address of the block's dynamic shared memory, a global variable of no size in address space 3."""
     kind = ir.ArrayType(ir.IntType(8), 0)
     name = "dynamic_shared"
     memory = builder.module.globals.get(name) or ir.GlobalVariable(builder.module, kind, name, addrspace=3)
@@ -37,6 +39,7 @@ shared_base = make(u32, (), _shared_base, lambda: np.uint32(0))
 
 # The functions below are what the emulator runs in place of the instructions, for the lanes of a warp that run.
 def _copy(to: Any, source: Any, size: Any) -> None:
+    """Run `copy_async`; if the block is `late`, the bytes land only when the warp waits for their group."""
     warp = current()
     block, (to, source, size) = warp.block, warp.those(to, source, size)
     copied = size > 0
@@ -56,6 +59,7 @@ def _copy(to: Any, source: Any, size: Any) -> None:
 
 
 def _commit() -> None:
+    """Run `copy_commit`: the copies so far become the warp's latest group."""
     warp = current()
     warp.converged("cp.async.commit_group")
     warp.copies.append(warp.uncommitted)
@@ -63,6 +67,7 @@ def _commit() -> None:
 
 
 def _wait(pending: int) -> None:
+    """Run `copy_wait[pending]`: let the copies of all groups but the latest `pending` land."""
     warp = current()
     warp.converged("cp.async.wait_group")
     while len(warp.copies) > pending:
@@ -71,11 +76,13 @@ def _wait(pending: int) -> None:
 
 
 def _store(to: Any, *values: Any) -> None:
+    """Run a store of one or more numbers of each lane."""
     to, *columns = current().those(to, *values)
     store_rows(to, np.stack(columns, axis=1), np.ones(len(to), bool))
 
 
 def _load_quad(source: Any) -> tuple[np.ndarray, ...]:
+    """Run `load_quad`: four arrays [32], with zeros for the lanes that do not run."""
     warp = current()
     quads: np.ndarray = np.zeros((WARP, 4), np.float32)
     memory, places = warp.block.places(*warp.those(source), 16)

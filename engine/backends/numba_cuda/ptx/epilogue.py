@@ -57,8 +57,9 @@ _LOG2_PHI = (-1.0000052, -1.1510798, -0.45904842, -0.053178005, 0.0080011738, -0
 _A = 5.5        # beyond it, a Phi(-a) is less than the error
 
 
-# The first function of each pair below is for the emulator; `ACTIVATIONS` has the PTX that computes the same.
-def _gelu(x: np.ndarray) -> np.ndarray:     # by Horner's rule for p, which is log2(Phi(-a))
+# These functions are for the emulator; `ACTIVATIONS` has the PTX that computes the same.
+def _gelu(x: np.ndarray) -> np.ndarray:
+    """Return x Phi(x) = max(x, 0) - a 2^p, with p = log2(Phi(-a)) by Horner's rule."""
     a = np.minimum(np.abs(x), np.float32(_A))
     p = np.float32(_LOG2_PHI[-1])
     for coefficient in _LOG2_PHI[-2::-1]:

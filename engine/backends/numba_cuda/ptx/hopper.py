@@ -30,13 +30,14 @@ def by_columns(panel: int) -> int:
     return 1 << 62 | 1024 // 16 << 32 | panel // 16 << 16
 
 
-# What the emulator runs for a statement whose lanes act one after the other.
 def _each(action: Callable[..., None], *operands: Any) -> None:
+    """Run an action of the emulator for the operands of each lane, one lane after the other."""
     for values in current().each(*operands):
         action(*values)
 
 
 def _wait_for_phase(at: int, parity: int) -> None:
+    """Run `barrier_wait` in the emulator, for the barrier at an address."""
     block = current().block
     block.wait_until(lambda: block.hopper.barrier(at).passed(parity))
 

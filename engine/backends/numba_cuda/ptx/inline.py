@@ -24,7 +24,7 @@ _NUMPY = {u16: np.uint16, i32: np.int32, u32: np.uint32, i64: np.int64, f32: np.
 
 @cache
 def _llvm(kind: Any) -> Any:
-    """Return LLVM's type for a type."""
+    """Return the LLVM type of a kernel's scalar type."""
     return ir.FloatType() if kind is f32 else ir.IntType(kind.numpy.itemsize * 8)
 
 
@@ -51,7 +51,7 @@ class Statement:
         return [value] if len(outputs) == 1 else [builder.extract_value(value, i) for i in range(len(outputs))]
 
     def __call__(self, *values: np.ndarray) -> list[np.ndarray]:
-        """Run the statement on a warp's values."""
+        """Run the statement in the emulator, on arrays [32], and return its outputs as a list."""
         result = self.lanes(*values)
         return list(result) if isinstance(result, tuple) else [] if result is None else [result]
 
@@ -80,7 +80,7 @@ class PtxWriter(Protocol):
 
 
 class _Compiler:
-    """A Writer that emits LLVM code."""
+    """The `PtxWriter` that emits LLVM code."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
@@ -102,7 +102,7 @@ class _Compiler:
 
 
 class _Emulator:
-    """A Writer that computes immediately, on arrays [32]."""
+    """The `PtxWriter` that computes immediately, on arrays [32], a number for each lane of a warp."""
 
     def __call__(self, statement: Statement, *values: Any) -> list[Any]:
         return statement(*values)

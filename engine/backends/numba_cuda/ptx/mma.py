@@ -22,8 +22,9 @@ from .warp import bf16_of_bits
 _G, _T = np.arange(32) // 4, np.arange(32) % 4
 
 
-# What the emulator runs for the three instructions, on the arrays [32] of a warp.
+# The emulator runs these three functions in place of the instructions, on arrays [32], a number for each lane.
 def _mma(*registers: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Run `mma`; registers: four of A, two of B, four sums. Returns the four new sums."""
     from .tensor_cores import add_products  # Numba compiles it, which a process without an emulator does without
 
     a, b, sums = np.empty((16, 16), np.float32), np.empty((8, 16), np.float32), np.empty((16, 8), np.float32)
@@ -37,18 +38,20 @@ def _mma(*registers: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _split(matrix: np.ndarray, rows: np.ndarray, depth: np.ndarray, pairs: np.ndarray) -> None:
-    """Write each lane's two numbers into a matrix."""
+    """Write the two bfloat16 numbers of each lane's register to (rows, depth) and (rows, depth + 1) of a matrix."""
     matrix[rows, depth] = bf16_of_bits(pairs & np.uint32(0xFFFF))
     matrix[rows, depth + 1] = bf16_of_bits(pairs >> np.uint32(16))
 
 
 def _ldmatrix(addresses: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Run `ldmatrix` on the addresses [32] of rows of 16 bytes; a register has two neighbours of a row."""
     shared, places = current().block.shared_places(addresses, 16)
     rows = shared[places].view(np.uint32)
     return tuple(rows[8 * i:8 * i + 8][_G, _T] for i in range(4))
 
 
 def _ldmatrix_transposed(addresses: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Run `ldmatrix_transposed`; a register has two neighbours of a column."""
     shared, places = current().block.shared_places(addresses, 16)
     rows = shared[places].view(np.uint16).astype(np.uint32)
     return tuple(m[2 * _T, _G] | m[2 * _T + 1, _G] << np.uint32(16) for m in rows.reshape(4, 8, 8))
@@ -111,7 +114,11 @@ def warp_product(rows: int, columns: int, depth: int, *, pitch: int, transposed:
 
 
 def _a_fragment(writer: PtxWriter, a: Any, chunk: Any, m: int, k: int, steps: int, pitch: int) -> list[Any]:
-    """Return the four registers of A's tile (m, k)."""
+    """Return the four registers of A's tile (m, k), 16 x 16: from the list `a` of all, or loaded from shared memory.
+
+    steps: tiles along the depth. a, chunk, pitch: as `warp_product` has a, a_chunk and a_pitch; pitch 0 for a list.
+    """
     if not pitch:
-        return a[(m * steps + k) * 4:][:4]
+        first = (m * steps + k) * 4
+        return a[first : first + 4]
     return writer(LDMATRIX, writer.add(writer.add(a, writer.xor(chunk, 32 * k)), 16 * m * pitch))

@@ -31,18 +31,19 @@ def _registers(m_tiles: int, keys: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _gather(addresses: np.ndarray, dtype: Any, there: np.ndarray | None = None) -> np.ndarray:
-    """Return the numbers at the addresses of 32 lanes, and 0 for a lane that reads nothing."""
+    """Return the numbers [32] at the addresses of the lanes, for the emulator; 0 for a lane that is not `there`."""
     there = np.ones(len(addresses), bool) if there is None else there
-    found: np.ndarray = np.zeros(len(addresses), dtype)
+    numbers: np.ndarray = np.zeros(len(addresses), dtype)
     if there.any():
         size, first = np.dtype(dtype).itemsize, int(addresses[there].min())
         span = current().block.global_bytes(first, int(addresses[there].max()) - first + size, size).view(dtype)
-        found[there] = span[(addresses[there] - first) // size]
-    return found
+        numbers[there] = span[(addresses[there] - first) // size]
+    return numbers
 
 
 def _biased(score: np.ndarray, center: np.ndarray, apart: np.ndarray, radius: np.ndarray, slope: np.ndarray,
             more: int) -> np.ndarray:
+    """Run `_add_bias(more)` in the emulator, on arrays [32]; center: the address of the bias of distance 0."""
     distance = (apart + np.int32(more)).astype(np.int64)
     near = np.minimum(np.maximum(distance, -radius.astype(np.int64)), radius)
     return score + _gather(center + 4 * near, np.float32) + slope * np.abs(distance).astype(np.float32)
@@ -94,6 +95,7 @@ def cap_and_bias(m_tiles: int, keys: int, capped: bool, biased: bool) -> Any:
 def _with_terms(score: np.ndarray, rows: np.ndarray, apart: np.ndarray, radius: np.ndarray, of_query: np.ndarray,
                 of_key: np.ndarray, pitch: np.ndarray, queries: np.ndarray, keys: np.ndarray, query: int,
                 key: int) -> np.ndarray:
+    """Run `_add_terms(query, key)` in the emulator, on arrays [32]."""
     there = (queries > query) & (keys > key)
     distance = (apart + np.int32(query - key)).astype(np.int64)
     near = np.minimum(np.maximum(distance, -radius.astype(np.int64)), radius)

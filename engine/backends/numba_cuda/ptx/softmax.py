@@ -71,9 +71,10 @@ def pack(m_tiles: int, keys: int, d: int) -> Any:
 
 def _weigh(writer: PtxWriter, line: int, keys: int, scores: list[Any], maxima: list[Any], totals: list[Any],
            factor: Any, minus: Any) -> Any:
-    """Convert the scores of a line to weights, add them to its total, and return the factor of its sums.
+    """Convert the scores of a line to weights, add them to its total, and return `shrink`, the factor of its sums.
 
-    The four lanes of the line find its maximum together. minus: -factor; shift: -factor * maximum, at most _HUGE.
+    The four lanes of the line find its maximum, `top`, together. mine: the lane's registers of the line. minus:
+    -factor; shift: -factor * top, at most _HUGE.
     """
     mine = line_registers(*divmod(line, 2), keys)
     top = maxima[line]
@@ -104,7 +105,7 @@ def _pack(writer: PtxWriter, line: int, keys: int, scores: list[Any], weights: l
 
 
 def _scale(writer: PtxWriter, line: int, d: int, sums: list[Any], shrink: Any) -> None:
-    """Scale the sums of a line."""
+    """Multiply the lane's sums of a line, d columns of the four lanes, by `shrink`."""
     for i in line_registers(*divmod(line, 2), d):
         (sums[i],) = writer(MULTIPLY, sums[i], shrink)
 

@@ -23,7 +23,7 @@ _LEAST = -100_000       # the exponent of zero, below all others
 def _parts(bits: int, width: int) -> tuple[int, int]:
     """Return the signed significand, an integer of `width` bits, and the exponent of a float32's bits."""
     exponent, significand = bits >> 23 & 0xFF, bits & 0x7FFFFF
-    if exponent:
+    if exponent:        # a normal number, whose highest bit is not stored
         significand |= 0x800000
     significand >>= 24 - width
     if significand == 0:
@@ -41,6 +41,7 @@ def _cut(significand: int, shift: int) -> int:
 
 @njit
 def _add(x_bits: np.ndarray, y_bits: np.ndarray, sums: np.ndarray) -> None:     # pragma: no cover - compiled
+    """Add x y^T to sums [M,N] in place; x_bits [M,K], y_bits [N,K]: the float32 bits of finite bfloat16 numbers."""
     (M, K), N = x_bits.shape, len(y_bits)
     bits = sums.view(np.int32)
     x, x_exponents = np.empty((M, K), np.int64), np.empty((M, K), np.int64)
@@ -65,7 +66,7 @@ def _add(x_bits: np.ndarray, y_bits: np.ndarray, sums: np.ndarray) -> None:     
                 total = _cut(addend << 2, top - exponent)
                 for k in steps:
                     total += _cut(x[i, k] * y[j, k] << 11, top - x_exponents[i, k] - y_exponents[j, k])
-                spare = 0
+                spare = 0       # how many low bits are more than 24, and are cut
                 while abs(total) >> spare >= 1 << 24:
                     spare += 1
                 sums[i, j] = math.ldexp(float(_cut(total, spare)), top - 25 + spare)
