@@ -1,9 +1,11 @@
 """Test that the seeded mistakes fit the files as they are now."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+from ..backends.kernels.tools import PROVIDERS, available
 from ..tools.paths import ROOT
 from .cases import MISTAKES
 from .tree import failed_tests
@@ -30,6 +32,18 @@ def test_the_tests_of_each_mistake_are_there():
         for test in mistake.caught_by:
             file, _, function = test.partition("::")
             assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), (mistake.name, test)
+
+
+def test_the_cases_of_each_mistake_are_there(request):
+    """Each word that chooses cases occurs in the name of one, where the file of its tests is part of this run."""
+    ids, lacking = {}, {*PROVIDERS} - {*available()}
+    for item in request.session.items:
+        ids.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
+    for mistake in MISTAKES:
+        found = [one for name, of_name in ids.items() if name.startswith(mistake.caught_by) for one in of_name]
+        words = {*re.findall(r"(?<!not )\b\w+", mistake.cases)} - {"and", "or", "not"} - lacking
+        for word in words if found else ():
+            assert any(word in one for one in found), (mistake.name, word)
 
 
 def test_there_are_enough_of_every_kind():

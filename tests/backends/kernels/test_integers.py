@@ -29,7 +29,8 @@ OF_TABLES = [(name, format_name) for name in tools.available() for format_name i
 def pytest_generate_tests(metafunc):
     """Run a test on the compiled kernels, or on all of `OF_TABLES` if it takes a format, too."""
     if {"kernels", "format_name"} <= {*metafunc.fixturenames}:
-        metafunc.parametrize(("kernels", "format_name"), OF_TABLES, indirect=["kernels"], ids="-".join)
+        metafunc.parametrize(("kernels", "format_name"), OF_TABLES, indirect=["kernels"],
+                             ids=[*map("-".join, OF_TABLES)])
     elif "kernels" in metafunc.fixturenames:
         metafunc.parametrize("kernels", tools.compiled(), indirect=True)
     elif "format_name" in metafunc.fixturenames:
