@@ -105,7 +105,7 @@ class IncrementalText:
 
 
 class _Step(ABC):
-    """A decoder. It gets the parts of input tokens one by one, and yields the parts of output tokens that are certain."""
+    """A decoder. It gets the parts of tokens one by one, and yields the parts of new tokens that are certain."""
 
     @property
     def waits(self) -> bool:
@@ -118,7 +118,7 @@ class _Step(ABC):
 
     @abstractmethod
     def add(self, text: str, whole: bool) -> Iterable[TextPart]:
-        """Read a part of a token; return the parts that are certain now. whole: whether the token ends with the part."""
+        """Read a part of a token; return the parts that are certain now. whole: whether the part ends its token."""
 
     def end(self) -> Iterator[TextPart]:
         """Yield all parts that still wait, when no more tokens come."""
