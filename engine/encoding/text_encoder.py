@@ -105,7 +105,7 @@ class TextEncoder(VectorEncoder):
         return batch.tokens, Packed(tokens, batch, form)
 
     def _check_longest(self, tokens: Tokens, lengths: Sequence[int]) -> None:
-        """Raise `InputError` for a text with more tokens than the plan computes at a time; it shows the text's start."""
+        """Raise `InputError`, which shows its start, for a text with more tokens than the plan computes at a time."""
         most = self._plan.longest
         if most is None or max(lengths, default=0) <= most or isinstance(tokens, UnreadText):
             return
