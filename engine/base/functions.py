@@ -25,7 +25,7 @@ _HALF_PI = Fraction(314159265358979323846264338327950288419716939937510582097494
 
 
 def _pieces(x: Fraction, bits: int, count: int) -> list[float]:
-    """Return `count` numbers of at most `bits` bits whose sum is x; the last one is what is left, rounded to float64."""
+    """Return `count` numbers of at most `bits` bits whose sum is x; the last one is the remainder, in float64."""
     pieces = []
     for _ in range(count - 1):
         exponent = bits - (x.numerator.bit_length() - x.denominator.bit_length() + 1)       # x 2^exponent < 2^bits
