@@ -275,7 +275,7 @@ class Generation(StepWork):
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         follower = Follower(self.rules, len(self.prompt), self.followers) if self.rules else None
         text = self.new_text() if self.new_text is not None and self.config.stop_strings else None
-        if self.scores_prompt:      # without the last id, which `after_prompt` adds
+        if self.scores_prompt:      # without the last id, which `after_prompt` adds; `row` makes the wants
             return [_EchoedPath(self, ids, length=self.first - 1, first_scored=0, follower=follower, text=text,
                                 wants=(Want(ids=ids[1:2], likely=self.likely),))]
         return [Path(self, ids, length=self.first, first_scored=self.first - 1, follower=follower, text=text,

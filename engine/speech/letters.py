@@ -38,8 +38,8 @@ def letters_of(best: np.ndarray, spelling: Spelling) -> list[Letter]:
     """Return the letters of a recording. best: the output with the largest score for each token, integers [T]."""
     if not len(best):
         return []
+    # Compare outputs by their texts, because two outputs may have the same text: map each to the first with its text.
     first_with = {token: number for number, token in reversed([*enumerate(spelling.tokens)])}
-    # Compare outputs by their texts, because two outputs may have the same text.
     same = np.array([first_with[token] for token in spelling.tokens])[best]
     starts = np.flatnonzero(np.append(True, same[1:] != same[:-1])).tolist()
     letters = []

@@ -224,7 +224,8 @@ class Transcription:
 
     def _work(self, window: KeptSource, number: int, language: str | None, options: Transcribing,
               config: GenerationConfig, *, timestamps: bool) -> DecoderWork:
-        """Return the work that writes the text of a window of 30 s. number: that of the window in its recording."""
+        """Return the work that writes the text of a window of 30 s. number: that of the window in its recording, which
+        stands for the ids of a source: it makes the random numbers of each window differ."""
         prompt = self.tokens.prompt(language, options.task, times=timestamps)
         return self._model.checked(Request([number], prompt, config), window)
 

@@ -112,7 +112,8 @@ def _growth_of(place: str, kind: Any, step: dict[str, Any], again: bool) -> floa
             return 1.0 + _length(step, step.get("content", step.get("prepend", "")))
         case "normalizer", "Precompiled" if pattern is None:
             longest = _longest_replacement(step.get("precompiled_charsmap"))
-            return max(1.0, longest if again else longest / _UNICODE_GROWTH)    # the growth of Unicode's forms is free
+            # The first table may expand characters as Unicode's forms do; only growth beyond that counts.
+            return max(1.0, longest if again else longest / _UNICODE_GROWTH)
         case "decoder", "BPEDecoder":
             return 1.0 if step.get("suffix") else 2.0   # an empty suffix is found, and replaced, before each character
         case "decoder", "CTC":

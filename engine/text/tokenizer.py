@@ -319,7 +319,10 @@ class Tokenizer(TokenTexts):
         return list(self._replace_unknown(int32_ids(encoding.ids)).tolist())
 
     def encode_plain(self, text: str) -> list[int]:
-        """Return the ids of a text in which no added token is looked for, so that "</s>" is four characters."""
+        """Return the ids of a text in which added tokens are not recognized: "</s>" is four characters.
+
+        So a message of a chat cannot contain control tokens.
+        """
         with _READS:
             normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
             text = text if normalizer is None else normalizer.normalize_str(text)
