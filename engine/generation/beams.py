@@ -41,6 +41,7 @@ class BeamGroup(PathGroup):
     """Beam searches with equally many beams and candidates."""
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
+        """like: one of its works, all of which have the same `Generation.key`."""
         super().__init__(like, vocab_size)
         self.beams, self.candidates = like.beams, like.candidates
 

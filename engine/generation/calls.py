@@ -43,11 +43,12 @@ class Results(Iterator[Any]):
         self._given, self._place = 0, place     # `_given`: how many results were returned
 
     def __next__(self) -> Any:
+        """Wait for the results of the next work, and return them; an error begins with the name of the work."""
         if not self._tickets:
             raise StopIteration
         with nullcontext() if self._place is None else located(self._place(self._given)):
             results = self._tickets[0].result()
-        self._tickets.popleft()
+        self._tickets.popleft()     # after an error, the failed work stays in front for `close`
         self._given += 1
         return results
 

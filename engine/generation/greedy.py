@@ -28,6 +28,7 @@ class SingleGroup(PathGroup):
     """
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
+        """like: one of its works, all of which have the same `Generation.key`."""
         super().__init__(like, vocab_size)
         self._exhausted: set[Generation] = set()
         """The requests whose `uniforms` have no number left."""

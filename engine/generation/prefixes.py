@@ -180,7 +180,7 @@ class Prefixes:
             self._shared.setdefault(sequence.work, []).append(run)
             for each in _runs_to(run):
                 each.users += 1
-        while run is not None and run.parent is not None:
+        while run is not None and run.parent is not None:       # give each run that is kept a hypothesis of the tree
             self._join(run)
             if run.hypothesis is None and (soon or self.most or run.users > 1):
                 run.hypothesis = self._hold(sequence.hypothesis, run.length)

@@ -56,6 +56,7 @@ class Pace:
     for n short prompts that wait for each row that decodes, n times `idle_seconds`, up to `idle_seconds`."""
 
     def __post_init__(self) -> None:
+        """Raise `InputError` for impossible numbers of seconds."""
         for name in ("step_seconds", "idle_seconds"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:

@@ -45,6 +45,7 @@ class TokenIterator(Iterator[Token]):
         self._given, self._over = 0, False      # how many tokens were returned, and whether the end was reported
 
     def __next__(self) -> Token:
+        """Return the next token as soon as it is there; raise the error of the work once, after its tokens."""
         while not self._over:
             ended = self._ticket.done       # before the tokens: if it is True, no token comes after them
             tokens = self._ticket.tokens(self._given, 1)

@@ -45,8 +45,9 @@ class DecoderWork:
     tokens."""
 
     def __init__(self) -> None:
+        """Make a work that has not been submitted yet."""
         self.entry: DecoderEntry
-        """Its place in the queue."""
+        """Its place in the queue, which `DecoderEntry` sets."""
         self.waits = False
         """Whether it is in the schedule and has not entered yet."""
 
@@ -93,6 +94,7 @@ class StepWork(DecoderWork, ABC):
     """Its prompts share what they read with prompts of works with an equal key."""
 
     def __init__(self) -> None:
+        """Make a work that has not begun."""
         super().__init__()
         self.number = -1
         """The number of its request, which `SourceStepper.open` returned; -1 before."""
@@ -279,6 +281,7 @@ class Group(ABC):
     """The works of a queue whose rows compute alike."""
 
     def __init__(self) -> None:
+        """Begin a group without works."""
         self.works: set[StepWork] = set()
         self.live: list[Sequence] = []
         """The sequences of which each step reads one token."""

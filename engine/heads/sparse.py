@@ -190,7 +190,7 @@ def _largest_by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]
     """
     if not len(ids):
         return NOTHING
-    order = np.argsort(ids, kind="stable")
+    order = np.argsort(ids, kind="stable")      # equal ids become neighbours, for reduceat
     indices, starts = np.unique(ids[order], return_index=True)
     values = np.maximum.reduceat(numbers[order], starts)
     kept = (values != 0) & ~np.isin(indices, skip_ids)

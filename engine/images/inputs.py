@@ -30,6 +30,7 @@ class Reading:
     """Reads the images of a call in threads beside the passes of the model. All slices of an `Images` share one."""
 
     def __init__(self) -> None:
+        """Begin without images; `ahead` sets them."""
         self._whole: Images | None = None       # all images of the call; None outside of `ahead`
         self._pixels: Iterator[np.ndarray] | None = None        # of all images, in order; None before the first `take`
         self._stack = ExitStack()       # ends the threads

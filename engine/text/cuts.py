@@ -111,6 +111,7 @@ class truncating(reporting):  # noqa: N801
                          Cuts(None if truncation is None else flag("truncation", truncation)))
 
     def __exit__(self, kind: object, *_: object) -> None:
+        """End the block, and warn of cuts, unless it ended with an error (kind) or belongs to an outer block."""
         _CUTS.reset(self._token)
         if kind is None and not self._is_inner:
             self._cuts.warn()

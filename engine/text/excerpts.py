@@ -73,7 +73,7 @@ class Excerpts:
         parts: list[list[_Excerpt]] = [[] for _ in texts]       # for each text its excerpts, each larger than the last
         size = start        # characters of each text that are tokenized; doubled until they suffice
         while not self._give_all_tokens([excerpts[-1] for excerpts in parts if excerpts]):
-            if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
+            if parts[0] and size > max(MAX_CHARACTERS, 4 * start):      # `size` is twice that of the last excerpts
                 longest = max(texts, key=len)
                 if all(self._reaches_limit(excerpts[-1]) for excerpts in parts):
                     raise InputError(f"this pair is too long to truncate: in the first {size // 2:,} characters of "

@@ -132,6 +132,7 @@ class _Tokens(_Step):
         self._parts: list[str] = []     # those of the next token, which is not whole yet
 
     def fork(self) -> _Tokens:
+        """Return a decoder that has got the same parts, in a list of its own."""
         other = copy(self)
         other._parts = [*self._parts]
         return other
@@ -199,6 +200,7 @@ class _Suffix(_Tokens):
     """BPEDecoder: the suffix of a word becomes a space; in the last token of the text it is removed."""
 
     def __init__(self, suffix: str):
+        """suffix: the end of a token that ends a word, such as "</w>"."""
         super().__init__()
         self._suffix = suffix
         self._rest: str | None = None
@@ -270,6 +272,7 @@ class _ByteTokens(_Tokens):
     """ByteFallback: tokens such as <0xC3> in a row are the bytes of a text; if one is wrong, each of them is U+FFFD."""
 
     def __init__(self) -> None:
+        """Begin without bytes."""
         super().__init__()
         self._checker = getincrementaldecoder("utf-8")("strict")
         self._run, self._wrong = bytearray(), False

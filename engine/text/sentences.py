@@ -148,6 +148,7 @@ class _Prompted(Sequence[Sentence]):
     @overload
     def __getitem__(self, place: slice) -> list[Sentence]: ...
     def __getitem__(self, place: int | slice) -> Sentence | list[Sentence]:
+        """Make one sentence with the prompt, or a list of some."""
         if isinstance(place, slice):
             return [self._with_prompt(sentence) for sentence in self._sentences[place]]
         return self._with_prompt(self._sentences[place])

@@ -24,6 +24,7 @@ class _Automaton:
     """Finds stop texts in characters that come one by one. A state is a number; 0 is the first one."""
 
     def __init__(self, stops: tuple[str, ...]):
+        """Build the tree of all beginnings of the stop texts, a state for each, and then connect the states."""
         self.next: list[dict[str, int]] = [{}]
         """The states that follow each state, by the characters with which a stop text goes on."""
         self.found, self.held = [0], [0]
