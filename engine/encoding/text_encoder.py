@@ -93,8 +93,7 @@ class TextEncoder(VectorEncoder):
         return {name: _pad_right(rows, value) for name, (rows, value) in unpadded.items()}
 
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
-        """Return (number of tokens, batch) of texts of one call or several, for the queue; unread texts are read here.
-        """
+        """Return (number of tokens, batch) of texts of one or more calls, for the queue; unread texts are read here."""
         read_all([work.data for work, _ in pieces])
         tokens = merge_tokens([(work.data, numbers) for work, numbers in pieces])
         types = tokens.token_type_ids if self.uses_token_types else None

@@ -243,8 +243,7 @@ def _is_over(work: Generation, total: float, new: int) -> bool:
 
 
 def _runs(paths: list[Path]) -> list[tuple[Generation, int, int]]:
-    """Return (request, its first row, the number of its rows) of each request, whose rows lie side by side in `paths`.
-    """
+    """Return (request, its first row, the number of its rows) of each request, whose rows are side by side."""
     runs: list[tuple[Generation, int, int]] = []
     for i, path in enumerate(paths):
         if runs and runs[-1][0] is path.work:

@@ -65,8 +65,7 @@ def checked_rules(stepper: SourceStepper, config: GenerationConfig) -> Rules:
 
 
 def _uniforms(uniforms: object, samples: int) -> NDArray[np.float64] | None:
-    """Return the random numbers that a request gives, checked: float64 [samples, n] in [0, 1); None if it gives none.
-    """
+    """Return the random numbers of a request, checked: float64 [samples, n] in [0, 1); None if it has none."""
     if uniforms is None:
         return None
     try:

@@ -118,8 +118,7 @@ class SourceStepper:
         return self._decoder.held
 
     def cut(self, hypothesis: int, length: int, request: int) -> int:
-        """Return a new hypothesis of a request: the first `length` tokens of another hypothesis, which are not copied.
-        """
+        """Return a new hypothesis of a request: the first `length` tokens of another one, which are not copied."""
         return self._decoder.cut(hypothesis, length, request)
 
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:

@@ -152,8 +152,7 @@ class SingleGroup(PathGroup):
         return tokens, log_p, own, dead
 
     def _choose_from_logits(self, paths: list[Path], logits: NDArray[np.float32]) -> Words:
-        """Choose the words that follow hypotheses from all their logits [R, V]; `Words.own` has the unchanged logits.
-        """
+        """Choose the next words of hypotheses from all their logits [R, V]; `Words.own` has the unchanged logits."""
         wants = [replace(path.choice, changes=None) for path in paths]      # `apply_rules` makes the changes
         found = choose(self.apply_rules(paths, logits), wants)
         words = found.drawn if self.draws else found.best

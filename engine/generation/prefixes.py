@@ -125,8 +125,7 @@ class Prefixes:
         return reads
 
     def ahead(self, sequence: Sequence) -> int:
-        """Return how many of a sequence's first ids need no cells of its own: the cache has them, or others read them.
-        """
+        """Return how many first ids of a sequence need no cells of its own: the cache has them, or others read them."""
         length = 0
         for run in _runs_to(self._places.get(sequence.work, {}).get(sequence)):
             if run.hypothesis is None and (run.reader is None or run.reader is sequence):
@@ -192,8 +191,7 @@ class Prefixes:
         self.let_go(self.kept - self.most - self.beyond)
 
     def leave_all(self, work: StepWork, keeps: bool) -> None:
-        """Take away the places of a request that ends, and keep the blocks that it has read. keeps: False to keep none.
-        """
+        """Take away the places of a request that ends, and keep the blocks that it has read, unless `keeps` is False."""
         for sequence in [*self._places.get(work, ())]:
             self.leave(sequence, keeps)
         for run in self._shared.pop(work, ()):
@@ -280,8 +278,7 @@ class Prefixes:
             self._idle |= idle
 
     def _split(self, run: _Run, at: int) -> _Run:
-        """Divide a run after `at` of its ids; return a new run with these, the parent of the old run with the others.
-        """
+        """Divide a run after `at` ids; return a new run with these, the parent of the old run with the others."""
         begin = run.length - run.count
         upper = _Run(run.ids[: at * ITEM], run.parent, begin + at, run.reader, users=run.users)
         assert run.parent is not None

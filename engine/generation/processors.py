@@ -94,8 +94,7 @@ class Follower:
                  "_tables", "_tail", "_used")
 
     def __init__(self, rules: Rules, prompt: int, source: Followers) -> None:
-        """prompt: the number of its ids. source: what `followers_of` returns for the source and `rules.source_ngram`.
-        """
+        """prompt: the number of its ids. source: `followers_of` the source, with n of `rules.source_ngram`."""
         self._rules, self._prompt, self._length = rules, prompt, 0      # `_length`: how many ids it has followed
         self._seen = IdSet(rules.vocab_size) if rules.penalizes else None
         """All ids so far, which `repetition_penalty` changes."""

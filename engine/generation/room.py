@@ -48,8 +48,7 @@ class CacheRoom:
         return self._memory_cells
 
     def free(self, entered: Iterable[Sequence]) -> int:
-        """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0, how many lack.
-        """
+        """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0: cells lack."""
         assert self.cells is not None
         left = self.cells - cells_of(self._stepper.held)
         most_read: dict[StepWork, int] = {}     # of each work that reserves, the most ids read of one hypothesis
@@ -130,8 +129,7 @@ class CacheRoom:
         return self.last(entered) if self._spare < 0 else None
 
     def note_no_memory(self) -> bool:
-        """Note that the system has no memory for more cells; free all kept prefixes, and return whether there were any.
-        """
+        """Note that the system has no memory for more cells; free kept prefixes, and return whether there were any."""
         self._memory_cells, self._spare = max(1, cells_of(self._stepper.held)), -1
         kept = self._prefixes.kept
         self._prefixes.let_go(kept)

@@ -270,8 +270,7 @@ class Schedule:
         return tokens * self._seconds_a_token <= self.pace.idle_seconds
 
     def _place(self, work: DecoderWork) -> tuple[int, int, int]:
-        """Return the key by which works are sorted: by priority, then by what their owners have read, then by arrival.
-        """
+        """Return the key that sorts works by priority, then by what their owners have read, then by arrival."""
         entry = work.entry
         return -entry.priority, self._owners[entry.owner].read, entry.number
 

@@ -276,8 +276,7 @@ class StepQueue(WorkQueue):
             -work.entry.priority, rows[work.entry.owner], work is not first, work.entry.number))
 
     def _admit_one(self, work: StepWork) -> bool:
-        """Let a work enter, or end it with an error if it can never enter; return False if there is no room for it yet.
-        """
+        """Let a work enter, or end it with an error if it never can; return False if there is no room for it yet."""
         if self._active and work.rows > self._free_rows and not self._make_rows(work):
             return False
         if self.room.tokens is not None and cells_of(work.cached) > self.room.tokens // BLOCK:

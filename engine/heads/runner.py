@@ -164,8 +164,7 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
     def _run_linear(self, step: HeadLinear, rows: np.ndarray) -> np.ndarray:
-        """Return the result [M, size] of a linear step on rows [M, in]; NumPy computes activations that backends lack.
-        """
+        """Return a linear step of rows [M, in]: [M, size]; NumPy computes activations that backends lack."""
         by_numpy = step.activation in FUNCTIONS and step.activation != "relu"       # backends have relu
         bias = self._weights.get(f"{step.name}.bias")
         product = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), bias,

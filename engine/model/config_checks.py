@@ -1,5 +1,4 @@
-"""Checks of values for all configurations, and messages about impossible options of a `ModelConfig`, which calls them.
-"""
+"""Checks of values for all configurations, and messages about impossible options of a `ModelConfig`."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ VECTOR_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 SIMILARITIES = (*VECTOR_SIMILARITIES, *LATE_SIMILARITIES)
 """All similarities, by the names of sentence-transformers."""
 POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
-"""The modes of pooling, from token vectors to one vector, by the names of sentence-transformers (encoding/pooling.py).
-"""
+"""The modes of pooling token vectors to one vector, by the names of sentence-transformers (encoding/pooling.py)."""
 
 
 @dataclass(frozen=True)

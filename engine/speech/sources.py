@@ -83,8 +83,7 @@ def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def _copy_stream(source: Any, copy: IO[bytes], stop: Stop) -> None:
-    """Copy the rest of an open file of the caller, in blocks, into a file of the system; raises errors for wrong files.
-    """
+    """Copy the rest of an open file of the caller, in blocks, into a file of the system; raises errors."""
     total = 0
     while True:
         stop.check()

@@ -260,8 +260,7 @@ class _BytesAlone(_Utf8):
     """ByteFallback as in llama.cpp: tokens such as <0xC3> are bytes, and a wrong one changes no byte beside it."""
 
     def token(self, token: str) -> Iterator[TextPart]:
-        """Yield the characters that a byte completes; or another token, after U+FFFD for a character that is not whole.
-        """
+        """Yield the characters that a byte completes; or another token, after U+FFFD for half a character."""
         match = BYTE.fullmatch(token)
         yield self._decoder.decode(bytes([int(match[1], 16)]) if match else b"", final=match is None), True
         if match is None:

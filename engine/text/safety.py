@@ -96,8 +96,7 @@ def _texts(entries: Any, key: str) -> list[str]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Stop the garbage collector in a `with` block, because it would visit a million lists of a vocabulary many times.
-    """
+    """Stop the garbage collector in a `with` block: it would visit a million lists of a vocabulary many times."""
     enabled = gc.isenabled()
     gc.disable()
     try:

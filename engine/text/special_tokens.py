@@ -1,5 +1,4 @@
-"""Find the ids of a tokenizer's special and other tokens, and apply the rules about special ids to the ids of a text.
-"""
+"""Find the ids of a tokenizer's special and other tokens, and end and fill the ids of a text by special ids."""
 
 from __future__ import annotations
 

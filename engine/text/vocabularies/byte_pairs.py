@@ -79,8 +79,7 @@ def sentencepiece_bpe(pieces: PieceTable, tokens: dict[str, Token], single: str,
 
 
 def spaces_decoder(strip: bool, byte_fallback: bool = False) -> dict[str, Any]:
-    """Return the decoder that joins pieces to a text. strip: whether to remove the space that was put in front of it.
-    """
+    """Return the decoder that joins pieces to a text. strip: whether it removes the space in front of the text."""
     steps: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}]
     steps += [{"type": "ByteFallback"}] if byte_fallback else []
     steps += [{"type": "Fuse"}]

@@ -205,8 +205,7 @@ def _xlm_roberta_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> 
 
 
 def _camembert_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Return a vocabulary for `_unigram`: fairseq's five special tokens replace the first piece; <mask> is at the end.
-    """
+    """Return a vocabulary for `_unigram`: fairseq's five special tokens replace the first piece; <mask> is last."""
     scores, _ = _plain_vocabulary(pieces, settings)
     special = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
     return [*special, *scores[1:], ("<mask>", 0.0)], 3
