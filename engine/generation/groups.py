@@ -347,7 +347,7 @@ class Generation(StepWork):
         return self._make_result(path.ids[self.first : path.length].tolist(), score, "forbidden", path.text)
 
     def _make_result(self, ids: list[int], score: float, reason: FinishReason, text: StopText | None) -> Generated:
-        """Return a result with these new ids and this text; it has the seed if numbers from the seed have drawn them."""
+        """Return a result with these new ids and this text; with the seed if its numbers have drawn them."""
         return Generated(ids, score, reason, text=None if text is None else text.whole(),
                          stop_text=None if text is None else text.found,
                          seed=self.config.seed if self.draws and self.uniforms is None else None)

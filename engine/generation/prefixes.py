@@ -191,7 +191,7 @@ class Prefixes:
         self.let_go(self.kept - self.most - self.beyond)
 
     def leave_all(self, work: StepWork, keeps: bool) -> None:
-        """Take away the places of a request that ends, and keep the blocks that it has read, unless `keeps` is False."""
+        """Take away the places of a request that ends, and keep the blocks that it has read if `keeps` is True."""
         for sequence in [*self._places.get(work, ())]:
             self.leave(sequence, keeps)
         for run in self._shared.pop(work, ()):
