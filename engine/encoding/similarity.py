@@ -107,8 +107,8 @@ def _as_bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
 def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
     """Return the similarity of each vector of a, [n,D] or [D], with each vector of b, [m,D] or [D]: float32 [n,m].
 
-    name: one of `engine.model.text_config.SIMILARITIES`. ops: the operations of a backend, which give the same bits
-    whatever the other vectors are; None for NumPy. Raises `InputError` for vectors that cannot be compared.
+    name: one of `engine.model.text_config.VECTOR_SIMILARITIES`. ops: the operations of a backend, whose bits do not
+    depend on the other vectors; None for NumPy. Raises `InputError` for vectors that cannot be compared.
     """
     a, b = _as_rows(a, b)
     if name == "cosine":

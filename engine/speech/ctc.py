@@ -82,7 +82,8 @@ class LetterModel:
         self._ops.keep([self._map, *self.stem.arrays.values()])
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)
         release_pages(encoder.weights.values())
-        # One window has enough tokens for the kernels, and more at a time take more memory.
+        # One window has enough tokens for the kernels, and more at a time take more memory. Windows of several calls
+        # share a batch only if that changes no bit.
         self.queue = ModelQueue(longest, mixes=chosen.batch_invariant)
 
     def tokenizer(self, text: None) -> NoReturn:

@@ -183,7 +183,7 @@ def mel_filters(channels: int) -> np.ndarray:
     if channels > MAX_CHANNELS:
         raise InputError(f"a spectrogram has at most {MAX_CHANNELS:,} channels, not {channels:,}; Whisper's models "
                          "read 80 or 128")
-    edges = _hertz(np.linspace(0.0, _mel(RATE / 2), channels + 2))
+    edges = _hertz(np.linspace(0.0, _mel(RATE / 2), channels + 2))      # channel i: start, peak and end at i to i+2
     frequencies = np.linspace(0.0, RATE / 2, _WINDOW // 2 + 1)
     rise = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]
     fall = (edges[2:, None] - frequencies) / np.diff(edges)[1:, None]

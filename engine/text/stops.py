@@ -114,7 +114,7 @@ class StopText:
         self._ids += 1
         waiting = self._text.waiting() if self._text.waits else ""
         ignored = self._ignored - self._certain     # how many of the new characters come before a stop text may end
-        if self._ids < self._least:
+        if self._ids < self._least:     # no stop text may end in the text of this id
             ignored = len(new) + len(waiting)
             self._ignored = self._certain + ignored
         state, certain, whole = self._state, self._state, self._held + new
@@ -125,7 +125,7 @@ class StopText:
                 begin, whole = end - automaton.found[state], whole + waiting
                 self.found, self._held = whole[begin:end], ""
                 return whole[: end if self._include else begin]
-            if place == len(new):
+            if place == len(new):       # all characters behind it are waiting, not certain
                 certain = state
         self._state, self._certain = certain, self._certain + len(new)
         given = len(whole) - automaton.held[certain]

@@ -48,6 +48,7 @@ def joined_pieces(texts: Sequence[str], scores: Sequence[float]) -> list[list[st
             raise FormatError(f"the piece {shown(text)} has {len(text):,} characters; at most {_LONGEST} are allowed")
         splits = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ids and text[i:] in ids]
         pairs += [(score, *split) for split in sorted(splits, key=lambda split: (ids[split[0]], ids[split[1]]))]
+    # The sort is stable, also in reverse: pairs with equal keys keep their order.
     pairs.sort(key=lambda pair: (pair[0], len(pair[1]), len(pair[2])), reverse=True)
     return [[left, right] for _, left, right in pairs]
 
