@@ -46,10 +46,8 @@ class BeamGroup(PathGroup):
         self.beams, self.candidates = like.beams, like.candidates
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the live beams after this step; the results and tokens of requests that end go into `outcome`.
-
-        paths: the live beams before this step, side by side for each request; path i has row i of the scores.
-        """
+        """Return the live beams after this step; the results and tokens of requests that end go into `outcome`. paths:
+        the live beams before it, side by side for each request; path i has row i of the scores."""
         runs, W = _runs(paths), self.beams
         first = np.array([begin for _, begin, _ in runs])
         counts = np.array([count for _, _, count in runs])
@@ -183,8 +181,7 @@ def _finish_ended(work: Generation, paths: list[Path], candidates: list[Candidat
                   ) -> list[Candidate]:
     """Finish each of the first W candidates that ends; return the first W of all candidates that do not end.
 
-    candidates: of one request, best first. new: the number of their new tokens. is_full: whether they have reached
-    the limit of the request.
+    candidates: of one request, best first. new: the number of their new tokens. is_full: whether that is the limit.
     """
     W = work.beams
     ends = [is_full or token in work.ends_at or (text is not None and text.found is not None)

@@ -89,8 +89,7 @@ class SourceStepper:
         return exp if self._decoder.portable else np.exp
 
     def packed(self, source: NDArray[np.int64] | None) -> Batch | None:
-        """Return a source [S] packed for the encoder, for `open`; raises an error for a source that the model lacks or
-        cannot read."""
+        """Return a source [S] packed for the encoder, for `open`; raises an error if the model cannot read it."""
         if self._encoder is None and source is not None:
             raise UnsupportedError("this model has no encoder, so a request has a prompt and no source")
         if self._encoder is not None and (source is None or not len(source)):
@@ -146,10 +145,8 @@ class SourceStepper:
             self._decoder.close(request)
 
     def encode(self, requests: Iterable[int], stop: Stop) -> None:
-        """Encode the sources of these requests that were not encoded yet; the decoder keeps their keys and values.
-
-        All texts are encoded in one batch; each `KeptSource` computes its own vectors.
-        """
+        """Encode the sources of these requests that were not encoded yet, all texts in one batch; the decoder keeps
+        their keys and values."""
         needed = {request: self._waiting[request] for request in requests if request in self._waiting}
         texts = {request: source for request, source in needed.items() if isinstance(source, Batch)}
         if texts:

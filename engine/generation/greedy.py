@@ -39,10 +39,7 @@ class SingleGroup(PathGroup):
         self._exhausted.discard(cast(Generation, work))
 
     def make_choice(self, path: Path, changes: Changes | None) -> Want:
-        """Return how the next token of a hypothesis is chosen, from logits with these changes.
-
-        Sampling uses up one random number of each sample.
-        """
+        """Return how the next token of a hypothesis is chosen; sampling uses up one random number of each sample."""
         if not self.draws:
             return super().make_choice(path, changes)
         return Want(draw=cast(Generation, path.work).draw, likely=self.likely, numbers=self._next_numbers(path),
@@ -63,10 +60,7 @@ class SingleGroup(PathGroup):
             return (0.0,) * len(path.numbers)
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the hypotheses that go on after this step; tokens, results and errors go into `outcome`.
-
-        paths: the hypotheses before this step; path i has row i of the scores.
-        """
+        """Return the hypotheses that go on; tokens, results and errors go into `outcome`. Path i has row i of scores."""
         children, rows = self._children(paths)
         tokens, log_p, own, dead = self._next_tokens(paths, children, rows, scores)
         for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
@@ -161,10 +155,8 @@ class SingleGroup(PathGroup):
 
 
 def _numbers_of(work: Generation, sample: int) -> Callable[[], float]:
-    """Return a function that returns the next uniform number of a sample: from `uniforms`, or by the seed.
-
-    It raises `StopIteration` where `uniforms` end.
-    """
+    """Return a function that returns a sample's next number, by the seed or from `uniforms`; it raises `StopIteration`
+    where these end."""
     if work.uniforms is not None:
         return iter(work.uniforms[sample].tolist()).__next__
     number = work.first_sample + sample

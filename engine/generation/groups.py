@@ -230,8 +230,8 @@ class Generation(StepWork):
     def _results_without_tokens(self) -> list[Generated]:
         """Return the results of a request whose limit allows no new token: one empty result for each sample."""
         empty = self._make_result([], 0.0, "length", None)
-        logprobs = None if self.config.logprobs is None else ()
-        return [replace(empty, logprobs=logprobs)] * self.config.num_return_sequences
+        result = empty if self.config.logprobs is None else replace(empty, logprobs=())
+        return [result] * self.config.num_return_sequences
 
     def _most_cached(self) -> int:
         """Return the most tokens that it may need room for in the cache (`StepWork.cached`)."""

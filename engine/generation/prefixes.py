@@ -136,8 +136,7 @@ class Prefixes:
     def known(self, ids: NDArray[np.int64], key: Hashable) -> int:
         """Return how many of the first ids of a prompt the cache has, or others read. Any thread may ask.
 
-        key: the `cache_key` of the prompt. It is an estimate, because the thread with the turn may change the tree
-        meanwhile.
+        key: the `cache_key` of the prompt. It is an estimate: the thread with the turn may change the tree meanwhile.
         """
         data, run, length = ids.tobytes(), self._roots.get(key), 0
         while run is not None:
@@ -204,10 +203,7 @@ class Prefixes:
         self.let_go(self.kept - self.most)
 
     def let_go(self, tokens: int) -> None:
-        """Free this number of kept tokens, or all if there are fewer: the least recently used runs, from their ends.
-
-        If no run is left then, the request of the tree ends.
-        """
+        """Free this number of kept tokens, or all if there are fewer: the least recently used runs, from their ends."""
         while tokens > 0 and self._idle:
             run = next(run for run in self._idle if not run.children)
             assert run.hypothesis is not None
@@ -221,7 +217,7 @@ class Prefixes:
                 run.ids, run.length = run.ids[: -size * ITEM], run.length - size
                 run.hypothesis = self._hold(old, run.length)
             self._stepper.release([old])
-        if not self._roots and self._request is not None:
+        if not self._roots and self._request is not None:       # no run is left, so the request of the tree ends
             self._stepper.close(self._request)
             self._request = None
 

@@ -91,8 +91,7 @@ class PreparedModel:
                 ) -> Scoring:
         """Return the work whose results are log p(id | source, prompt, ids before it) of each id of a continuation.
 
-        temperature: logits are divided by it. seen: is called with the logits before that, and the ids of their tokens.
-        Raises `InputError` for wrong ids.
+        temperature: divides the logits. seen: is called with the logits before that, and the ids. Raises `InputError`.
         """
         return Scoring(self._stepper, request, continuation, temperature, seen, self.lengths)
 

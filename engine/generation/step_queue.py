@@ -362,10 +362,7 @@ class StepQueue(WorkQueue):
         self.room.give_way(sequence)
 
     def _open_work(self, work: StepWork) -> bool:
-        """Let a work enter with its first sequence, and let its other sequences wait for room.
-
-        Return False, and let none enter, if there is no room for the first one.
-        """
+        """Let a work enter with its first sequence, and the others wait; return False if the first has no room."""
         if not work.sequences:
             work.sequences = work.begin()
         first, *others = work.sequences
@@ -441,10 +438,8 @@ class StepQueue(WorkQueue):
         self.watcher(decoding, read, self._step_seconds)
 
     def _free_memory(self) -> bool:
-        """Free cells after a step failed for want of memory, and return whether any were freed.
-
-        Kept prefixes go first. If there are none, one sequence gives way, unless it is the only one.
-        """
+        """Free cells after a step failed for want of memory: those of kept prefixes or, if there are none, those of a
+        sequence that is not the only one. Return whether any were freed."""
         if self.room.note_no_memory():
             return True
         entered = self._entered
@@ -541,10 +536,7 @@ class StepQueue(WorkQueue):
         return [*parts, silent] if silent.rows else parts
 
     def _note_hypotheses(self, parts: list[_Part], scores: Scores) -> None:
-        """Note the new hypothesis of each sequence, and how many ids the model has read of it.
-
-        Old hypotheses that no sequence has any more go into `_freed`.
-        """
+        """Note how much the model has read of each sequence, and its new hypothesis; list old ones in `_freed`."""
         hypotheses = iter(scores.hypotheses.tolist())
         for part in parts:
             for sequence, row in zip(part.sequences, part.rows, strict=True):
@@ -569,10 +561,7 @@ class StepQueue(WorkQueue):
         return scores.of(rows, stays)
 
     def _hand_out(self, outcome: Outcome, stop: Stop) -> None:
-        """Give the tokens and the results of a step to the tickets, and end the works that are done.
-
-        stop: ends the passes that complete results.
-        """
+        """Give a step's tokens and results to the tickets, and end works that are done; stop: as for `_run_step`."""
         for work, sample, token in outcome.tokens:
             if work.entry.put(sample, token) and work.makes_tokens:
                 self.tokens_out += 1

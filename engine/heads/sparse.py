@@ -184,10 +184,7 @@ def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros]) -> SparseVector
 
 
 def _largest_by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Nonzeros:
-    """Return the different ids and the largest number of each, without ids to skip and without zeros.
-
-    ids, numbers: [T], one for each token.
-    """
+    """Return the different ids of tokens [T], and the largest number of each, without ids to skip and without zeros."""
     if not len(ids):
         return NOTHING
     order = np.argsort(ids, kind="stable")      # equal ids become neighbours, for reduceat

@@ -225,10 +225,7 @@ def _without_prefix(label: str) -> str:
 
 
 def _make_entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
-    """Return the entity of these tokens or words. Its name is the part of the label after the first hyphen.
-
-    join: returns the text of tokens, given by their own texts.
-    """
+    """Return the entity of these tokens or words; its name is the part of the label after the first hyphen."""
     score = tokens[0].score if len(tokens) == 1 else np.mean(np.array([token.score for token in tokens], np.float32))
     return {"entity_group": tokens[0].label.split("-", 1)[-1], "score": float(score),
             "word": join([token.text for token in tokens]), "start": tokens[0].start, "end": tokens[-1].end}

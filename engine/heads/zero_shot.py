@@ -81,10 +81,7 @@ def sentences_about(labels: Sequence[str], template: str) -> list[str]:
 
 
 def hypotheses_of(runner: HeadRunner, labels: Sequence[str], template: str | None) -> SecondTexts:
-    """Return the hypotheses of labels with their tokens; raises `InputError` if one leaves no room for a text.
-
-    template: None for `TEMPLATE`.
-    """
+    """Return the hypotheses of labels with their tokens; raises `InputError` if one leaves no room for a text."""
     with located("the hypotheses of candidate_labels"):
         return runner.encoder.tokenizer.second_texts(sentences_about(labels, template or TEMPLATE))
 

@@ -39,10 +39,7 @@ def token_times(weights: np.ndarray, first: int, positions: int) -> np.ndarray:
 
 
 def median_filter(x: np.ndarray) -> np.ndarray:
-    """Return, in the shape of x, the median of each number and its three neighbours on both sides in the last axis.
-
-    Ends are mirrored.
-    """
+    """Return the median of each number and its three neighbours on both sides in the last axis; ends are mirrored."""
     half = _MEDIAN // 2
     if x.shape[-1] <= half:
         return x

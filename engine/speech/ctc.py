@@ -186,10 +186,7 @@ class LetterTranscription:
         return self._result(one, wanted)
 
     def results(self, items: list[Any], wanted: Spelled, max_seconds: float, bar: bool | None) -> Iterator[Any]:
-        """Yield the result of each recording as soon as it and all results before it are there.
-
-        items: the recordings, as `recording_samples` reads them. bar: whether to show a progress bar; None as usual.
-        """
+        """Yield the result of each recording as soon as it and all results before it are there."""
         with growing_progress(bar, "Audio", " s") as (advance, expect):
             expect(round(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE))
             done = 0.0

@@ -30,8 +30,7 @@ class TokenTimes(PassWork):
                  positions: int):
         """prompt: the tokens before the text, up to the token that asks for no timestamps. cuts: the segments.
 
-        config: has the alignment heads and the end token. positions: how many of the encoder's positions are audio; the
-        silence of the padding follows them.
+        config: has the alignment heads and the end token. positions: how many of the encoder's positions are audio.
         """
         super().__init__()
         self._window, self._prompt, self._positions = window, prompt, positions

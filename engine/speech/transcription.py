@@ -235,10 +235,8 @@ class Transcription:
 
     def _windows(self, batch: dict[int, np.ndarray], options: Transcribing, heard: Callable[[float], object]
                  ) -> dict[int, Any]:
-        """Transcribe recordings {number: samples} to their ends, window by window; return {number: result}.
-
-        No recording waits for another one. heard: is called with the seconds of each window that is done.
-        """
+        """Transcribe recordings {number: samples} side by side, window by window; return {number: result}. heard: is
+        called with the seconds of each window that is done."""
         recordings = [self.recording(number, samples, options.language, options.stop)
                       for number, samples in batch.items()]
         run_tasks(self._model.queue, [self.windows_task(recording, options, heard) for recording in recordings],
@@ -280,10 +278,7 @@ class Transcription:
                 heard(seconds(min(recording.seek, recording.frames) - before))
 
     def _language_of(self, logits: np.ndarray) -> tuple[str, float]:
-        """Return (language with the largest logit after the start token, its probability among all languages).
-
-        logits: [V].
-        """
+        """Return (language with the largest logit after the start token, its probability among all); logits: [V]."""
         names = self.languages
         scores = softmax(logits.astype(np.float64)[[*self.tokens.languages.values()]])
         return names[int(scores.argmax())], float(scores.max())
