@@ -60,7 +60,7 @@ class SingleGroup(PathGroup):
             return (0.0,) * len(path.numbers)
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the hypotheses that go on; tokens, results and errors go into `outcome`. Path i has row i of scores."""
+        """Return the hypotheses that go on; tokens, results and errors go into `outcome`. Path i has row i."""
         children, rows = self._children(paths)
         tokens, log_p, own, dead = self._next_tokens(paths, children, rows, scores)
         for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
