@@ -1,7 +1,4 @@
-"""Check arguments that many functions have (numbers, flags, names), and accept other names of arguments.
-
-Methods of users, and the options of base/options.py, call this.
-"""
+"""Check arguments that many methods of users have (numbers, flags, names), and accept other names of arguments."""
 
 from __future__ import annotations
 

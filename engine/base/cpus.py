@@ -75,11 +75,8 @@ def _quotas(proc: str) -> Iterator[CpuLimit]:
 
 
 def _read_quota(group: str, version: int) -> int | None:
-    """Return the number of CPUs that a control group may use, rounded up; None when it has no quota.
-
-    group: the path of its folder. version: that of control groups, 1 or 2. The files have two times in microseconds:
-    the CPU time that the group may use in each period, and the period.
-    """
+    """Return the number of CPUs that a control group (its folder) may use, rounded up; None when it has no quota."""
+    # The files have two times: the CPU time that the group may use in each period, and the period.
     if version == 2:
         words = _read(f"{group}/cpu.max").split()
     else:

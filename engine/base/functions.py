@@ -242,10 +242,7 @@ def _transform_of_few(real: NDArray[np.float64], imaginary: NDArray[np.float64])
 
 
 def _integers(x: NDArray[np.float64], bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
-    """Return (high [n,K], low [n,K], e [n,1]) so that x [n,K] is nearly (high + low 2^-bits) 2^(e - bits).
-
-    high and low are integers of `bits` bits, and e is the exponent of a row.
-    """
+    """Return integers of `bits` bits, high and low [n,K], and e [n,1]: x is about (high + low 2^-bits) 2^(e - bits)."""
     _, e = np.frexp(np.abs(x).max(axis=1, keepdims=True, initial=0))        # the largest |x| of a row is below 2^e
     scaled = np.ldexp(x, bits - e)
     high = np.rint(scaled)

@@ -57,10 +57,7 @@ CANDIDATES = 20
 
 
 def candidates(impossible: bool) -> Answering:
-    """Return the settings with which `answer` finds the `CANDIDATES` answers of which a set is chosen.
-
-    impossible: whether "no answer" is one of them.
-    """
+    """Return the settings with which `answer` finds all candidates of a set; impossible: "no answer" may be one."""
     return Answering(top_k=CANDIDATES, handle_impossible_answer=impossible)
 
 
@@ -130,10 +127,7 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
 
 
 def _best_spans(start: np.ndarray, end: np.ndarray, answering: Answering) -> list[tuple[int, int, float]]:
-    """Return (s, e, score) of the best spans of tokens s to e < s + max_answer_len, the best first.
-
-    start, end: float32 [T]: the probability that an answer starts, or ends, at each token.
-    """
+    """Return (s, e, score) of the best spans of tokens s to e, the best first; start, end: probabilities [T]."""
     T = len(start)
     width = min(answering.max_answer_len, T)
     padded = np.concatenate([end, np.zeros(width - 1, np.float32)])

@@ -1,4 +1,4 @@
-"""Check pairs of texts, and turn their logits into scores, as the CrossEncoder of sentence-transformers.
+"""Check pairs of texts, and turn their logits into scores, like the CrossEncoder of sentence-transformers.
 
 A score is a function of the logit, which may round two logits to one number. So documents are ordered by their logits.
 """

@@ -117,8 +117,7 @@ class SparseVectors:
     def dot(self, other: SparseVectors) -> np.ndarray:
         """Return the dot product of each row with each row of other sparse vectors: float32 [n, m].
 
-        The products of a pair are added in the order of the words, so that the result of a pair does not depend on
-        other pairs.
+        The products of a pair are added in the order of the words, so that no result depends on other pairs.
         """
         check_sparse(self, other)
         result = np.zeros((len(self), len(other)), np.float32)
@@ -147,10 +146,8 @@ def check_sparse(a: Any, b: Any) -> None:
 
 
 def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Work:
-    """Return the work, for the queue, whose results are the `Nonzeros` of sequences.
-
-    It is the second step of `encode_sparse`, after `TextEncoder.tokens`.
-    """
+    """Return the work, for the queue, whose results are the `Nonzeros` of sequences: the second step of `encode_sparse`,
+    after `TextEncoder.tokens`."""
     job = MethodType(_compute_sparse, runner)       # equal for all calls, so that the queue can join them in a batch
     return runner.encoder.work(job, tokens, call)
 
@@ -225,10 +222,7 @@ def _pool_logits(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pool
 
 
 def _nonzeros(numbers: np.ndarray, pooling: str, activation: str) -> Nonzeros:
-    """Return the words of a text whose numbers are above 0. numbers: [V]: those of `_pool_logits`.
-
-    For pooling "max" they are logits, so `weights_of` is computed here; for "sum" it has been.
-    """
+    """Return the words of a text with numbers [V] above 0; those of pooling "max" are logits, and "sum" has weights."""
     indices = np.flatnonzero(numbers > 0)
     values = np.ascontiguousarray(numbers[indices])
     return indices, weights_of(values, activation) if pooling == "max" else values

@@ -198,10 +198,7 @@ def _split_into_groups(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_T
 
 
 def _join_word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
-    """Return the word of these tokens, with the label and the score that the strategy gives it.
-
-    join: returns the text of tokens, given by their own texts (`TokenTexts.join`).
-    """
+    """Return the word of these tokens, with the label and the score of the strategy; join: `TokenTexts.join`."""
     if len(tokens) == 1:        # all strategies give it its own tag
         return replace(tokens[0], text=join([tokens[0].text]))
     rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])

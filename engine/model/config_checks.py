@@ -127,10 +127,7 @@ def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) ->
 
 
 def _largest_turn(theta: Any, width: int, scale: Any) -> float:
-    """Return the largest angle, in radians, by which one position turns a pair of columns.
-
-    It is 0 for numbers that the caller refuses for another reason. The angles are theta^(-2i/width) / scale.
-    """
+    """Return the largest angle (radians) by which one position turns a pair of columns; 0 for refused numbers."""
     if not isinstance(theta, float) or not 0.0 < theta < 1e15 or not isinstance(scale, float) or not (
             scale > 0.0 and width >= 2):
         return 0.0

@@ -130,10 +130,7 @@ CACHED = ("float32", "bfloat16", "int8")
 
 
 def cached_bytes(vectors: int, width: int, cache: str) -> int:
-    """Return the bytes of this number of keys or values, each of `width` numbers, in a cache of the precision `cache`.
-
-    int8 has a float32 scale for each vector.
-    """
+    """Return the bytes of this many keys or values of `width` numbers in a cache; int8 has a float32 scale for each."""
     return vectors * (width * FORMATS[cache].dtype.itemsize + (4 if cache == "int8" else 0))
 
 

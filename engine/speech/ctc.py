@@ -1,7 +1,4 @@
-"""Transcribe recordings with a model of letters (CTC): cut them into windows, compute these, and spell the letters.
-
-`Transcriber` and the server call `LetterTranscription`, as they call `Transcription` for models such as Whisper.
-"""
+"""`LetterTranscription`: transcribe with a model of letters (CTC): cut recordings into windows, and spell letters."""
 
 from __future__ import annotations
 

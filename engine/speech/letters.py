@@ -1,8 +1,7 @@
 """Turn the output of a CTC model for each token of a recording into a text, words and segments with times.
 
 CTC, connectionist temporal classification (Graves et al. 2006), gives each token of 20 ms a letter or a blank. Equal
-letters side by side become one letter, and then blanks are removed, as in the tokenizer of wav2vec 2.0. ctc.py calls
-this.
+letters side by side become one letter, and then blanks are removed, as in the tokenizer of wav2vec 2.0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Write transcripts as text, JSON, SubRip (.srt) and WebVTT (.vtt), for the command line and the server.
-
-words: whether each word, and not each segment, is a piece with times of its own.
-"""
+"""Write transcripts as text, JSON, SubRip (.srt) and WebVTT (.vtt); words: whether words, not segments, have times."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`Transcription`: transcribe recordings with a model such as Whisper: read them, compute windows, and write texts.
-
-`Transcriber` and the server call it. Each recording is a task (`generation.calls.Task`), whose works share the queue.
-"""
+"""`Transcription`: transcribe recordings with a model such as Whisper; each is a task whose works share the queue."""
 
 from __future__ import annotations
 
@@ -87,10 +84,7 @@ class Transcription:
 
     def results(self, items: list[Any], options: Transcribing, max_seconds: float, bar: bool | None
                 ) -> Iterator[Any]:
-        """Yield the result of each recording as soon as it and all results before it are there.
-
-        items: the recordings, as `recording_samples` reads them. bar: whether to show a progress bar; None as usual.
-        """
+        """Yield the result of each recording as soon as it and all results before it are there."""
         results: dict[int, Any] = {}        # those that wait for earlier ones, by number
         following = 0       # the number of the result to yield next
         with growing_progress(bar, "Audio", " s") as (advance, expect):
@@ -198,10 +192,7 @@ class Transcription:
         return texts
 
     def short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: Transcribing) -> Task:
-        """Transcribe a recording of up to 30 s without timestamps, and put its text, or its texts, into `texts_of`.
-
-        It is a task: it yields works, whose results it gets.
-        """
+        """Transcribe a recording of up to 30 s without timestamps; put its text, or its texts, into `texts_of`."""
         config, spoken, no_speech = options.config, options.language, 0.0
         with located(f"recording {number}"), self._source(
                 partial(log_mel, samples, self._channels, self._portable)) as window:
@@ -253,8 +244,7 @@ class Transcription:
     def windows_task(self, recording: Recording, options: Transcribing, heard: Callable[[float], object]) -> Task:
         """Transcribe one recording to its end, and call `heard` with the seconds of each window.
 
-        It is a task: for each window it yields a work for the first logits, one for the text and, for words, one for
-        the times of the tokens, and gets their results.
+        For each window, the task yields works for the first logits, the text and (for words) the times of the tokens.
         """
         first_time, config, number = self.tokens.no_times + 1, self._with_timestamps(options.config), 0
         decode = self._model.tokenizer(self._model.text).decode

@@ -1,7 +1,4 @@
-"""`Recording`: the state of a recording that is read window by window: where the next one begins, and the text so far.
-
-transcription.py reads its windows, and tells it what the model wrote.
-"""
+"""`Recording`: a recording that transcription.py reads window by window: the place of the next one, the text so far."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Count the texts that one call cuts to the model's limit, and warn of them once, or refuse them.
-
-The method of a call opens `truncating`; the tokenizers that it calls find the counts in a context variable.
-"""
+"""Count the texts that one call cuts to the model's limit, and warn of them once, or refuse them: a method opens
+`truncating`, and the tokenizers that it calls find the counts in a context variable."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`Excerpts`: cut long texts before they are tokenized, so that the tokens that truncation keeps stay the same.
 
-`tokenizers` reads the whole text before it truncates. Here the start of a long text is tokenized, or its end if
-truncation keeps that, and then a part of twice the size, until the tokens that are kept are certain. `Tokenizer` calls
-this.
+`tokenizers` reads the whole text before it truncates. Here the start of a long text is tokenized (or its end if
+truncation keeps that), and then a part of twice the size, until the tokens that are kept are certain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`Tokenizer`: a model's own tokenizer, which turns texts, pairs and windows of long texts into token ids.
-
-The classes of interface/ and the encoders of encoding/ and heads/ call it.
-"""
+"""`Tokenizer`: a model's own tokenizer, which turns texts, pairs of texts and windows of long texts into token ids."""
 
 from __future__ import annotations
 
@@ -319,10 +316,7 @@ class Tokenizer(TokenTexts):
         return list(self._replace_unknown(int32_ids(encoding.ids)).tolist())
 
     def encode_plain(self, text: str) -> list[int]:
-        """Return the ids of a text in which added tokens are not recognized: "</s>" is four characters.
-
-        So a message of a chat cannot contain control tokens.
-        """
+        """Return the ids of a text, such as a chat message, in which "</s>" is four characters and no added token."""
         with _READS:
             normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
             text = text if normalizer is None else normalizer.normalize_str(text)

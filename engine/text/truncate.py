@@ -63,10 +63,7 @@ class Frame:
 
 
 def find_frame(tokenizer: Any) -> Frame | None:
-    """Return the frame of a tokenizer of `tokenizers` that does not truncate; None if no sample shows it.
-
-    A sample shows it if both texts have tokens, and each text's tokens have one token type.
-    """
+    """Return the frame of a tokenizer that does not truncate; None if no sample has tokens in both texts of a pair."""
     for sample in SAMPLES:
         encoding = tokenizer.encode(sample, sample)
         places: list[tuple[int | None, int, int | None]] = []

@@ -1,7 +1,4 @@
-"""`RECIPES`: how the components of each class of tokenizer are made from its vocabulary files, one row for each class.
-
-A row has functions that make a part of the components, such as the vocabulary or the normalizer.
-"""
+"""`RECIPES`: how the components of a tokenizer are made from its vocabulary files, one row for each class."""
 
 from __future__ import annotations
 
@@ -196,10 +193,7 @@ def _plain_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[
 
 
 def _xlm_roberta_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Return a vocabulary for `_unigram` with fairseq's four special tokens in place of the first three pieces.
-
-    <mask> is at the end. The ids of the other pieces grow by one.
-    """
+    """Return a vocabulary for `_unigram`: four special tokens of fairseq replace three pieces; <mask> is last."""
     scores, _ = _plain_vocabulary(pieces, settings)
     return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3
 
@@ -219,10 +213,7 @@ def _t5_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[lis
 
 
 def _pegasus_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Return a vocabulary for `_unigram` with Pegasus' masks and unknown tokens in place of the first two pieces.
-
-    The ids of the other pieces grow by `offset`.
-    """
+    """Return a vocabulary for `_unigram` with Pegasus' masks and unknown tokens (`offset`) for the first two pieces."""
     scores, unknown = _plain_vocabulary(pieces, settings)
     offset = _count_extra(settings, "offset", 103)
     if unknown < 2:
@@ -244,10 +235,7 @@ def _count_extra(settings: TokenizerSettings, name: str, default: int) -> int:
 
 
 def _albert_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Return a vocabulary for `_unigram` in which pieces that end in a digit and a comma are unlikely.
-
-    So the comma becomes a piece of its own, as in ALBERT.
-    """
+    """Return a vocabulary for `_unigram` in which a digit and a comma are unlikely in one piece: ALBERT splits them."""
     scores = [(text, score - 100 if text[-1] == "," and text[-2:-1].isdigit() else score)
               for text, score in zip(pieces.texts, pieces.scores, strict=True)]
     return scores, pieces.unknown
