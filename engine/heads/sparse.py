@@ -146,7 +146,7 @@ def check_sparse(a: Any, b: Any) -> None:
 
 
 def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Work:
-    """Return the work, for the queue, whose results are the `Nonzeros` of sequences: the second step of `encode_sparse`,
+    """Return the work, for the queue, whose results are the `Nonzeros` of sequences: `encode_sparse`'s second step,
     after `TextEncoder.tokens`."""
     job = MethodType(_compute_sparse, runner)       # equal for all calls, so that the queue can join them in a batch
     return runner.encoder.work(job, tokens, call)
