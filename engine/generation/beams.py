@@ -63,14 +63,14 @@ class BeamGroup(PathGroup):
             if best_go_on and not is_full and len(work.finished) < W and parents[0].text is None and not self.tells:
                 # In this usual case no candidate can end, so the first W candidates are the new beams.
                 going_on: list[Candidate] = [*islice(zip(of_rows, next_tokens, totals, repeat(None), repeat(())), W)]
-                live += _continued(paths, begin, parents, going_on, outcome)
+                live += _continue_beams(paths, begin, parents, going_on, outcome)
                 continue
             candidates = [(row, token, total, _text_after(paths[row], token),
                            (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())
                           for row, token, total, log_p in zip(*columns, strict=True) if total > -np.inf]
             beams = _finish_ended(work, paths, candidates, new, is_full)
             if beams and not _is_over(work, beams[0][2], new):
-                live += _continued(paths, begin, parents, beams, outcome)
+                live += _continue_beams(paths, begin, parents, beams, outcome)
             else:
                 _end(work, parents, outcome)
         return live
@@ -158,8 +158,8 @@ def _text_after(path: Path, token: int) -> StopText | None:
     return text
 
 
-def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[Candidate], outcome: Outcome
-               ) -> list[Path]:
+def _continue_beams(paths: list[Path], begin: int, parents: list[Path], beams: list[Candidate], outcome: Outcome
+                    ) -> list[Path]:
     """Return the new live beams of a request, and put its old beams without a child into `outcome.left`.
 
     parents: its old beams, which are paths[begin : begin + len(parents)]. beams: one candidate for each new beam, best

@@ -363,7 +363,7 @@ class StepQueue(WorkQueue):
 
     def _open_work(self, work: StepWork) -> bool:
         """Let a work enter with its first sequence, and the others wait; return False if the first has no room."""
-        if not work.sequences:
+        if not work.sequences:      # else they have waited for room before
             work.sequences = work.begin()
         first, *others = work.sequences
         if not self.room.enter(first, self._entered):

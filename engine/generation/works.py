@@ -213,7 +213,7 @@ class DecoderEntry(Entry):
             self.skipped -= 1
             return False
         self.parts.append(sample * _SAMPLE + token)
-        if self.bells:
+        if self.bells:      # those of callers that wait for a token
             self.ring()
         return True
 
