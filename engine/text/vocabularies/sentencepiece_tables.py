@@ -37,7 +37,7 @@ def check_mapped(pieces: PieceTable, source: str) -> None:
     """Raise `UnsupportedError` for a SentencePiece model that `mapped_components` does not support."""
     if BYTE in pieces.types:
         raise UnsupportedError(f"{source}: the SentencePiece model falls back to bytes, which this tokenizer does not")
-    if any("▁" in text.lstrip("▁") for text in pieces.texts):
+    if any("▁" in text.lstrip("▁") for text in pieces.texts):       # the pre-tokenizer splits a text at each of them
         raise UnsupportedError(f"{source}: the SentencePiece model has pieces of several words")
 
 
