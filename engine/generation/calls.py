@@ -1,7 +1,4 @@
-"""Submit several works of one caller to the queue, and give their results in order.
-
-`Generator`, `Reranker` and `Transcriber` call this, by way of methods/.
-"""
+"""Submit several works of one caller to the queue, and give their results in order; methods/ and speech/ call this."""
 
 from __future__ import annotations
 

@@ -260,10 +260,7 @@ class Schedule:
         return fresh[low] + share * (fresh[high] - fresh[low])
 
     def _is_short(self, sequence: Sequence) -> bool:
-        """Return whether `idle_seconds` are enough to read the unread ids of a sequence and an unread source.
-
-        It is False for all sequences unless the pace weighs, which alone treats short prompts differently.
-        """
+        """Return whether `idle_seconds` are enough to read a sequence's ids and source; False unless the pace weighs."""
         if self.pace is None or not self.pace.weighs or self._seconds_a_token is None:
             return False
         tokens = sequence.unread + (0 if sequence.read else sequence.work.source)
