@@ -260,7 +260,7 @@ class Schedule:
         return fresh[low] + share * (fresh[high] - fresh[low])
 
     def _is_short(self, sequence: Sequence) -> bool:
-        """Return whether `idle_seconds` are enough to read a sequence's ids and source; False unless the pace weighs."""
+        """Return whether `idle_seconds` are enough for the unread ids and source; False unless the pace weighs."""
         if self.pace is None or not self.pace.weighs or self._seconds_a_token is None:
             return False
         tokens = sequence.unread + (0 if sequence.read else sequence.work.source)
