@@ -1,4 +1,4 @@
-"""Compute items in threads ahead of the one who takes the results, in order and with a bound."""
+"""Compute items in threads ahead of the thread that consumes the results, in order and with a bound on their number."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ B = TypeVar("B")
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that end with the work that they have begun."""
+    """A pool of threads whose `with` block, at its end, cancels the items that no thread has begun."""
 
     def __exit__(self, *error: Any) -> None:
+        """Wait for the items that threads have begun, and cancel all others."""
         self.shutdown(wait=True, cancel_futures=True)
 
 
 def ahead(function: Callable[[A], B], items: Iterable[A], most: int, pool: ThreadPoolExecutor) -> Iterator[B]:
-    """Yield function(item) for each item in order, while up to `most` more are computed by the pool."""
+    """Yield function(item) for each item, in order, while threads of the pool compute up to `most` items after it."""
     waiting: deque[Future[B]] = deque()
     for item in items:
         waiting.append(pool.submit(function, item))

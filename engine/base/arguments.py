@@ -1,4 +1,4 @@
-"""Check arguments that several modules have: numbers, flags and names; accept other names of arguments."""
+"""Check arguments that many methods of users have (numbers, flags, names), and accept other names of arguments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def count_or_none(name: str, value: Any) -> int | None:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return True or False, also for NumPy's and for 1 and 0; raises `InputError` for every other value."""
+    """Return a flag as a bool: True, False, NumPy's bools, 1 or 0; raises `InputError` for every other value."""
     if value is True or value is False:
         return value
     if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
@@ -58,9 +58,9 @@ def flag(name: str, value: Any) -> bool:
 
 
 def as_array(value: Any, expected: str, dtype: type[np.generic] | None = None) -> np.ndarray:
-    """Return an argument as an array; raises `InputError` for what NumPy cannot read as one.
+    """Return an argument as an array; raises `InputError` for a value that NumPy cannot convert to one.
 
-    expected: the start of the message, such as "ids must be an array [T]". dtype: None for that of the value.
+    expected: the start of the message, such as "ids must be an array [T]". dtype: None for the value's own.
     """
     try:
         return np.asarray(value, dtype)
@@ -76,7 +76,7 @@ def is_one_of(value: Any, names: Iterable[str | None]) -> bool:
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn about a call of the engine, at the line that made the call."""
     level, frame = 2, sys._getframe(1)
-    # contextlib calls the context managers of the package.
+    # Find the first frame outside of the engine; contextlib, which calls context managers of the engine, counts inside.
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (_PACKAGE, "contextlib"):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
@@ -84,18 +84,20 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 @dataclass(frozen=True)
 class _Renamed:
-    """An argument that came under another name."""
+    """An argument that the caller gave under another name than ours."""
 
     typed: str
+    """The name that the caller typed."""
     value: Any
+    """The value that the caller gave."""
     changed: bool
-    """Whether our value is another one."""
+    """Whether another value means the same under our name."""
 
     def named_in(self, message: str, ours: str, value: Any) -> str:
-        """Return a message about our name with the typed one in its place; value: our value."""
-        # A name that is also a word, such as "path" or "texts", is meant only where the message is about it.
+        """Return an error message with the typed name in place of our name (ours). value: the one under our name."""
+        # A name that is also a word, such as "path" or "texts", is replaced only if the message is about it.
         pattern = rf"(?<![\w.'/-]){ours}" + (r"(?!\w)" if "_" in ours else r"(?=(?: must | is |=| '))")
-        if re.search(pattern, message) is None or " has no argument " in message:    # whose list has our names
+        if re.search(pattern, message) is None or " has no argument " in message:    # that message lists our names
             return message
         if self.changed:
             return f"{message} ({self.typed}={shown(self.value)} is {ours}={shown(value)} here)"
@@ -103,11 +105,11 @@ class _Renamed:
 
 
 def use_our_names(function: str, arguments: dict[str, Any], parameters: Collection[str]) -> dict[str, _Renamed]:
-    """Replace the names of other libraries, and of earlier versions, by ours in the arguments of a call.
+    """Replace the names of other libraries, and of earlier versions, by ours in the arguments of a call, in place.
 
-    function: its rows are those of `CALLS`, if it has some. parameters: the names that the function has, which are
-    never replaced. Returns what came under another name, by our names. Raises `InputError` for an argument that the
-    engine lacks, unless its value asks for nothing.
+    function: its name, under which `CALLS` has its rows. arguments: the keyword arguments, which this changes.
+    parameters: the names that the function has, which are never replaced. Returns the renamed arguments, by our names.
+    Raises `InputError` for an argument that the engine lacks, unless its value changes nothing.
     """
     rows, renamed = CALLS.get(function, {}), {}
     for name in [name for name in arguments if name in rows and name not in parameters]:
@@ -122,17 +124,17 @@ def use_our_names(function: str, arguments: dict[str, Any], parameters: Collecti
             continue
         if row.ours in arguments and not any(_same_value(arguments[row.ours], known) for known in row.beside):
             raise InputError(f"{row.ours} is given twice, the second time by its other name {name}")
-        found = [ours for theirs, ours in row.values if _same_value(value, theirs)]
-        arguments[row.ours] = found[0] if found else value
-        renamed[row.ours] = _Renamed(name, value, bool(found))
+        translated = [ours for theirs, ours in row.values if _same_value(value, theirs)]
+        arguments[row.ours] = translated[0] if translated else value
+        renamed[row.ours] = _Renamed(name, value, bool(translated))
     return renamed
 
 
 def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function accept the other names of its arguments that `CALLS` has, or say what to do instead.
+    """Decorate a function to accept the other names of its arguments that `CALLS` has, or to say what to do instead.
 
     Calls raise `InputError` for a keyword argument that neither the function nor the table has, and `CallError` for too
-    few or too many arguments. The message of an error about an argument has the name that was typed.
+    few or too many arguments. The message of an error about an argument has the name that the caller typed.
     """
     parameters = signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
@@ -141,13 +143,13 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     needed = [parameter.name for parameter in parameters
               if parameter.name in positional and parameter.default is Parameter.empty]
     most = len(positional)
-    # The names that a call may give, by how many arguments it gives without a name.
+    # free[n]: the names of arguments that a call may give if it gives n arguments without a name.
     free = [frozenset(names) - {*positional[:count], "self", "cls"} for count in range(most + 1)]
 
     @wraps(function)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
         count = len(args)
-        if len(needed) <= count <= most and kwargs.keys() <= free[count]:       # as nearly every call
+        if len(needed) <= count <= most and kwargs.keys() <= free[count]:       # a plain call, as nearly all are
             return function(*args, **kwargs)
         renamed = use_our_names(function.__name__, kwargs, names)
         if count > most or any(name not in kwargs for name in needed[count:]):
@@ -172,7 +174,7 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def refuse_unknown(function: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise `InputError` for the names of arguments that a function does not have."""
+    """Raise `InputError` for given names of arguments that are not among the known names of a function."""
     if unknown := [name for name in given if name not in known]:
         raise InputError(f"{_spoken(function)} has no argument {listed(unknown)}{nearest(unknown[0], known)}; it has "
                          f"{', '.join(known)}")
@@ -180,9 +182,13 @@ def refuse_unknown(function: str, given: Iterable[str], known: Collection[str]) 
 
 def _wrong_call(function: str, positional: Sequence[str], needed: Sequence[str], args: Sequence[Any],
                 given: Collection[str]) -> CallError:
-    """Return the error for a call with too few or too many arguments. args: with the object or class itself."""
+    """Return the error for a call with too few or too many arguments.
+
+    positional, needed: the names of arguments that may come without a name, and must come. args: those without a name,
+    self or cls included. given: the names of the others.
+    """
     named = [name for name in positional if name not in ("self", "cls")]
-    shift = len(positional) - len(named)
+    shift = len(positional) - len(named)        # 1 for self or cls
     advice = f"; {POSITIONAL[function]}" if function in POSITIONAL else ""
     if len(args) > len(positional):
         taken = f"only {', '.join(named)}" if named else "nothing"
@@ -193,9 +199,9 @@ def _wrong_call(function: str, positional: Sequence[str], needed: Sequence[str],
 
 
 def refuse_chat(value: Any, advice: str = CHAT) -> None:
-    """Raise `InputError` for the messages of a chat, or for one of them, in place of a text.
+    """Raise `InputError` if a value that should be a text is one message of a chat, or a list of them.
 
-    advice: what the message says to do instead.
+    advice: the part of the error that says what to do instead.
     """
     items = value if isinstance(value, (list, tuple)) else [value]
     if any(isinstance(item, Mapping) and "role" in item for item in items):
@@ -203,8 +209,8 @@ def refuse_chat(value: Any, advice: str = CHAT) -> None:
 
 
 def _same_value(value: Any, known: Any) -> bool:
-    """Return whether a value of any type is a known one; 1 and 1.0 are the same value, 1 and True are not."""
-    if isinstance(known, (list, dict)):  # of texts alone, because arrays in a list have no truth value
+    """Return whether a value of any type equals a known one; 1 and 1.0 are equal here, 1 and True are not."""
+    if isinstance(known, (list, dict)):  # compare only texts in it, because a comparison of arrays has no truth value
         return type(value) is type(known) and all(isinstance(item, str) for item in value) and value == known
     kinds = (bool, str, list, dict, type(None))
     if isinstance(known, kinds) or isinstance(value, kinds):
@@ -213,4 +219,5 @@ def _same_value(value: Any, known: Any) -> bool:
 
 
 def _spoken(function: str) -> str:
-    return "load" if function == "__init__" else function       # load passes its arguments to it
+    """Return the name of a function for messages: "load" for __init__, which gets its arguments from load."""
+    return "load" if function == "__init__" else function

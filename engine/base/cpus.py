@@ -1,7 +1,7 @@
 """Count the CPUs that this process may use: the smaller of its CPU affinity and the quotas of its control groups.
 
 `os.cpu_count` does not report the quota of a container, and threads beyond the quota only wait for one another.
-OMP_NUM_THREADS limits the threads that we choose. It is a wish and no limit on CPUs, so `threads=` overrides it.
+OMP_NUM_THREADS limits the number of threads that the engine chooses by itself, so `threads=` of a user overrides it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class CpuLimit:
 
     cpus: int
     source: str
+    """The name of the setting, for messages."""
 
 
 def usable_cpus() -> int:
@@ -41,14 +42,15 @@ def choose_threads(asked: int | None) -> int:
 
 def thread_limits() -> list[CpuLimit]:
     """Return every limit on the number of threads that we choose: the limits on CPUs, and that of OMP_NUM_THREADS."""
-    return [*cpu_limits(), *(CpuLimit(threads, OMP_NUM_THREADS) for threads in [omp_num_threads()] if threads)]
+    threads = omp_num_threads()
+    return [*cpu_limits(), *([CpuLimit(threads, OMP_NUM_THREADS)] if threads else [])]
 
 
 def omp_num_threads() -> int | None:
-    """Return the number of threads that OMP_NUM_THREADS asks for; None where it is not set or has no such number.
+    """Return the number of threads that OMP_NUM_THREADS asks for; None if it is not set, or is no number above 0.
 
-    OpenMP lets it be a list, such as 4,2: a number for each level of nesting, of which the first is for us. OpenMP
-    libraries ignore any other value, such as 0 or a word, and so do we.
+    OpenMP allows a list, such as 4,2: a number for each level of nesting, of which this returns the first. It ignores
+    any other value, such as 0 or a word, like OpenMP libraries.
     """
     numbers = re.fullmatch(r"\s*(\d{1,9})\s*(?:,\s*\d+\s*)*", os.environ.get(OMP_NUM_THREADS, ""), re.ASCII)
     return (numbers and int(numbers[1])) or None
@@ -66,14 +68,15 @@ def cpu_limits(proc: str = "/proc/self") -> list[CpuLimit]:
 def _quotas(proc: str) -> Iterator[CpuLimit]:
     """Yield the CPU quotas of the process's control group and of all the groups that contain it."""
     for mount, group, version in _cpu_groups(proc):
-        for folder in _upwards(group):
-            quota = _quota(mount + folder, version)
+        for folder in _with_parents(group):
+            quota = _read_quota(mount + folder, version)
             if quota is not None:
                 yield CpuLimit(max(1, quota), f"CPU quota in {mount + folder}")
 
 
-def _quota(group: str, version: int) -> int | None:
-    """Return the number of CPUs that a control group may use, rounded up; None when it has no quota."""
+def _read_quota(group: str, version: int) -> int | None:
+    """Return the number of CPUs that a control group (its folder) may use, rounded up; None when it has no quota."""
+    # The files have two times: the CPU time that the group may use in each period, and the period.
     if version == 2:
         words = _read(f"{group}/cpu.max").split()
     else:
@@ -84,8 +87,8 @@ def _quota(group: str, version: int) -> int | None:
     return -(-quota // period)
 
 
-def _upwards(group: str) -> Iterator[str]:
-    """Yield the group and the groups that contain it: "/a/b", "/a" and "" for "/a/b"."""
+def _with_parents(group: str) -> Iterator[str]:
+    """Yield a group and the groups that contain it: "/a/b", "/a" and "" for "/a/b"."""
     while group:
         yield group
         group = group.rpartition("/")[0]
@@ -102,7 +105,7 @@ def _cpu_groups(proc: str) -> Iterator[tuple[str, str, int]]:
             continue
         for root, mount, mounted_version in mounts:
             if mounted_version == version:
-                # Inside a container, the kernel may report the host's path although only the group is mounted.
+                # In a container, the kernel may report the host's path although only the group itself is mounted.
                 below = path.removeprefix(root.rstrip("/")).rstrip("/")
                 visible = below.startswith("/") and "/.." not in below and os.path.isdir(mount + below)
                 yield mount, below if visible else "", version
@@ -110,11 +113,12 @@ def _cpu_groups(proc: str) -> Iterator[tuple[str, str, int]]:
 
 def _cgroup_mounts(proc: str) -> Iterator[tuple[str, str, int]]:
     """Yield (path in it, mount point, version) of each mounted hierarchy that can control CPUs. See proc(5)."""
-    for line in _read(f"{proc}/mountinfo").splitlines():
+    for line in _read(f"{proc}/mountinfo").splitlines():    # "id parent device root mount ... - type source options"
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
         if len(fields) < 5 or len(kind) < 3:
             continue
+        # The kernel writes a space in a path as \040, its octal code.
         root, mount = (re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text) for text in fields[3:5])
         if kind[0] == "cgroup2":
             yield root, mount, 2

@@ -1,4 +1,4 @@
-"""Define every error that this package raises on purpose.
+"""Define every error that this package raises on purpose, and helpers for their messages.
 
 Each message says what was expected, which value was found, and how to correct it.
 """
@@ -13,11 +13,11 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-_MOST_COMPARED, _LONGEST_COMPARED = 1000, 100
+_MOST_COMPARED, _LONGEST_COMPARED = 1000, 100       # bounds of `closest`: names, and characters of a name
 _CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:(?:[^/\s]*|\S*?)@|(?:(?<=http://)|(?<=https://))[^/\s]*@|"
                           r"\?[^'\s]*=[^'\s]*")
-"""What stands before the bucket, also where the secret has a slash, which a URI should have as %2F; what stands before
-the host of a web address; and the options."""
+"""Matches the credentials of a URI: "key:secret@" before a bucket, even if the secret has a slash, which should be
+written as %2F; all text and "@" before the host of a web address; and the options after "?"."""
 
 
 class EngineError(Exception):
@@ -40,16 +40,16 @@ class TextTooLong(InputError):
     """A text has more tokens than the model reads, and may not be cut."""
 
     def __init__(self, message: str, tokens: str = "", limit: int = 0, place: int = 0):
-        """tokens: how many it has, or "more than" so many, as a text. limit: how many the model reads.
+        """tokens: how many it has, as a text, such as "512" or "more than 512". limit: how many the model reads.
 
-        place: of the text among those of the call.
+        place: the number of the text among those of the call.
         """
         super().__init__(message)
         self.tokens, self.limit, self.place = tokens, limit, place
 
 
 class ContextTooLong(InputError):
-    """A prompt, perhaps with what shall follow it, has more tokens than the model reads."""
+    """A prompt, perhaps together with its new tokens, has more tokens than the model reads."""
 
 
 class CallError(InputError, TypeError):
@@ -68,6 +68,7 @@ class PackageMissing(UnsupportedError, ImportError):
     """A package that a module of the engine needs is not installed."""
 
 
+# The messages of `TimedOut`: for a call, for a request with a deadline, and for a wait that ends without the request.
 LATE_CALL = "the call did not finish within its timeout; give it more time, or less to do"
 LATE_REQUEST = "the request did not end before its deadline; give it a later deadline, or less to do"
 LATE_WAIT = ("the result was not there within the timeout of the wait, and the request goes on; wait once more, or "
@@ -75,9 +76,9 @@ LATE_WAIT = ("the result was not there within the timeout of the wait, and the r
 
 
 class TimedOut(EngineError, TimeoutError):
-    """A call did not finish within its `timeout`, or a request before its deadline; it was stopped and gave nothing.
+    """A call did not finish within its `timeout`, or a request before its deadline; it was stopped, without a result.
 
-    Only a wait for a request that goes on, such as `Submission.result(timeout)`, stops nothing.
+    Only the timeout of a wait, such as `Submission.result(timeout)`, stops nothing: the request goes on.
     """
 
     def __init__(self, message: str = LATE_CALL):
@@ -112,7 +113,7 @@ class BackendUnavailable(EngineError, RuntimeError):
 
 
 def shown(value: Any, most: int = 80) -> str:
-    """Return the repr of a value for a message, cut to `most` characters; a value that has none gives its type."""
+    """Return the repr of a value for a message, cut to `most` characters; if repr fails, the name of its type."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an int of more than 4,300 digits, or lists in lists in lists
@@ -127,16 +128,16 @@ def listed(names: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question after the known name that a wrong name resembles, for a message; "" if there is none."""
+    """Return " (did you mean NAME?)" with the known name that a wrong name resembles most; "" if there is none."""
     return "".join(f" (did you mean {one}?)" for one in closest(name, known))
 
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> list[str]:
     """Return the known name that a wrong name resembles most, in a list; an empty list if there is none.
 
-    least: how much alike both have to be, from 0 to 1: twice the equal letters over all letters (`difflib`).
-    The search takes time for every pair of letters, so that it looks at the first `_MOST_COMPARED` names alone, and at
-    none of more than 100 characters.
+    least: the least similarity, from 0 to 1: twice the number of equal letters over that of all letters (`difflib`).
+    The search takes time for every pair of letters, so it looks at the first `_MOST_COMPARED` names alone, and at none
+    of more than `_LONGEST_COMPARED` characters.
     """
     names = [other for other in islice(known, _MOST_COMPARED) if len(other) <= _LONGEST_COMPARED]
     return get_close_matches(name, names, n=1, cutoff=least) if len(name) <= _LONGEST_COMPARED else []
@@ -152,5 +153,5 @@ def located(place: str) -> Iterator[None]:
 
 
 def without_credentials(text: str) -> str:
-    """Return a URI, or a message with URIs, without key and secret, and without options, of which some are secret."""
+    """Return a URI, or a message with URIs, without credentials and without options, because some are secret."""
     return _CREDENTIALS.sub("", text)

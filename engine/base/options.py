@@ -11,41 +11,41 @@ from typing import Any
 def option(default: Any = MISSING, check: Callable[[str, Any], Any] | None = None) -> Any:
     """Return a field of a dataclass whose values are checked, such as `Options`.
 
-    check: gets the name and the value of the caller, and returns the value that is used; it raises `InputError`.
+    check: gets the option's name and the caller's value, and returns the value to use; raises `InputError` for a wrong
+    one. None for no check.
     """
     return field(default=default, metadata={"check": check})
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a method by the names that users give them, which are checked when they are made.
-
-    Raises `InputError` for a wrong value.
-    """
+    """The options of a method by the names that users give them; a new object checks them, and raises `InputError`."""
 
     def __post_init__(self) -> None:
+        """Replace each value by the one that its check returns."""
         checks, defaults = _checks(type(self))
-        if defaults is not None and all(map(is_, self.__dict__.values(), defaults)):
+        if defaults is not None and all(map(is_, self.__dict__.values(), defaults)):        # all have their defaults
             return
         for name, check in checks:
             given = getattr(self, name)
             used = check(name, given)
             if used is not given:
-                object.__setattr__(self, name, used)
+                object.__setattr__(self, name, used)        # the dataclass is frozen
 
 
 _CHECKS: dict[type[Options], tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any] | None]] = {}
 
 
 def _checks(options: type[Options]) -> tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any] | None]:
-    """Return the name and the check of each option that has a check, and the defaults of all options.
+    """Return ([(name, check)] of the options that have a check, defaults of all options); `_CHECKS` keeps the result.
 
-    The defaults are None where the check of one replaces it, such as the date of today for no date.
+    The defaults are None if the check of an option replaces its default, such as no date by the date of today.
     """
     if (known := _CHECKS.get(options)) is None:
-        own = fields(options)
-        checks = [(one, check) for one in own if (check := one.metadata.get("check")) is not None]
-        stay = all(one.default is MISSING or check(one.name, one.default) is one.default for one, check in checks)
+        every = fields(options)
+        checks = [(one, check) for one in every if (check := one.metadata.get("check")) is not None]
+        defaults_pass = all(one.default is MISSING or check(one.name, one.default) is one.default
+                            for one, check in checks)
         known = _CHECKS[options] = ([(one.name, check) for one, check in checks],
-                                    [one.default for one in own] if stay else None)
+                                    [one.default for one in every] if defaults_pass else None)
     return known

@@ -1,8 +1,8 @@
-"""What becomes of a name that another library, or an earlier version of the engine, has for an argument or an option.
+"""`OtherName`: a row of the tables in `advice`, for an argument of another library or of an earlier version.
 
-An argument whose meaning is the same is accepted under the other name. For every other argument one line says which of
-ours does it, or that there is nothing like it. `advice` is the table of all names, which `arguments.py`
-reads for calls, and `engine.cli` for the command line.
+An argument whose meaning is the same is accepted under the other name. For every other argument, a line says which of
+our arguments does it, or that there is nothing like it. `arguments.py` reads the tables for calls, and `engine.cli` for
+the command line.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class OtherName:
-    """What becomes of an argument under a name that the function does not have."""
+    """The row of an argument whose name the function does not have."""
 
     ours: str | None = None
     """The name of the same argument here, which gets the value; None if there is none."""
     values: tuple[tuple[Any, Any], ...] = ()
-    """Pairs of a value and the value that means the same for `ours`; every other value stays as it is."""
+    """Pairs (value, value of `ours` that means the same); every other value stays as it is."""
     beside: tuple[Any, ...] = (None,)
-    """Values that `ours` may have beside this argument, which says more."""
+    """The values that `ours` may have in a call that has this argument, too, which replaces them."""
     earlier: bool = False
     """Whether it is a name of an earlier version of the engine, which gives a `FutureWarning`."""
     advice: str = ""
@@ -35,21 +35,21 @@ class OtherName:
 def same(ours: str, *values: tuple[Any, Any], beside: tuple[Any, ...] = ()) -> OtherName:
     """Return the row of an argument that has another name here. values: pairs (theirs, ours) that mean the same.
 
-    beside: values of ours, besides None, that say less than this argument, so that both may be given.
+    beside: values of ours, besides None, that this argument replaces if a call has both.
     """
     return OtherName(ours, values, (None, *beside))
 
 
 def instead(advice: str, *neutral: Any) -> OtherName:
-    """Return the row of an argument that the engine lacks. neutral: values besides None that change nothing."""
+    """Return the row of an argument that the engine lacks. neutral: its values, besides None, that change nothing."""
     return OtherName(advice=advice, neutral=(None, *neutral))
 
 
 def nothing(advice: str, *neutral: Any) -> OtherName:
-    """Return the row of an argument that has no counterpart. neutral: values besides None that change nothing."""
+    """Return the row of an argument that has no counterpart at all; neutral: as for `instead`."""
     return instead(f"there is nothing like it; {advice}", *neutral)
 
 
 def each(table: Mapping[str, Row]) -> dict[str, Row]:
-    """Return a row for each name of a table whose keys are one name, or several with spaces between them."""
+    """Return a table with a row for each name. table: its keys are one name, or several with spaces between them."""
     return {name: row for names, row in table.items() for name in names.split()}

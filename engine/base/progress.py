@@ -1,4 +1,4 @@
-"""Show a progress bar."""
+"""Show a progress bar (by tqdm) over the texts or files of a call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .install import require
 LOG = logging.getLogger("engine")
 
 NO_ETA = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
-"""What a bar over texts shows: no time that is left, because the longest texts come first and it would be too long."""
+"""The form of a bar over texts. It has no remaining time, whose estimate would be too long: long texts come first."""
 
 
 def is_shown(show: bool | None) -> bool:
-    """Return `show`, or for None whether somebody looks who wants bars."""
+    """Return `show`; for None, whether the log level asks for bars, standard error is a terminal, and tqdm is there."""
     if show is not None:
         return show
     asked = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG)
@@ -27,10 +27,10 @@ def is_shown(show: bool | None) -> bool:
 @contextmanager
 def progress(total: int, show: bool | None, name: str = "Sentences",
              unit: str = " sentences") -> Iterator[Callable[[int], object]]:
-    """Show a progress bar over `total` of a unit; yields a function to call with the number just completed.
+    """Show a progress bar over `total` items; yields a function to call with the number just completed.
 
-    If `show` is None, the bar appears when the log level is INFO or DEBUG, standard error is a terminal (a bar would
-    fill a log file), and tqdm is installed.
+    show: None for a bar if the log level is INFO or DEBUG, standard error is a terminal (a bar would fill a log file),
+    and tqdm is installed. name: the title. unit: the name of the items, with a space in front.
     """
     with growing_progress(show, name, unit) as (advance, expect):
         expect(total)
@@ -42,7 +42,7 @@ def growing_progress(show: bool | None, name: str,
                      unit: str) -> Iterator[tuple[Callable[[int], object], Callable[[int], object]]]:
     """Show a progress bar whose total is not known at first.
 
-    Yields a function to call with the number just completed, and one to call with the number that the total grows by.
+    Yields (a function to call with the number just completed, a function to call with an addition to the total).
     """
     if is_shown(show):
         form = NO_ETA if unit == " sentences" else None

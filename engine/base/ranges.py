@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 
 def ranges(sizes: Iterable[int], most: int, most_items: int | None = None) -> Iterator[range]:
-    """Yield ranges of consecutive items whose sizes are at most `most` together; a larger item has a range of its own.
+    """Yield ranges of consecutive items whose sizes sum to at most `most`; a larger item has a range of its own.
 
-    sizes: of all items, which are read one by one. most_items: the most items of a range; None for any number.
+    sizes: one for each item, which are read one by one. most_items: the most items of a range; None for any number.
     """
     first = total = count = 0
     for i, size in enumerate(sizes):

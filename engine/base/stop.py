@@ -1,4 +1,5 @@
-"""`Stop`: when a call has to stop, which every pass of a model looks at."""
+"""`Stop`: the deadline or the cancellation of a call, which every pass of a model checks; and `beside`, for code of
+other libraries that does not."""
 
 from __future__ import annotations
 
@@ -14,23 +15,23 @@ _Found = TypeVar("_Found")
 
 
 class Stop:
-    """When a call has to stop: at a point in time, or as soon as another thread cancels it.
+    """Says when a call has to stop: at a point in time, or as soon as another thread sets `cancelled`.
 
-    Ctrl-C needs no `Stop`: whoever looks at one lets signal handlers run, too.
+    Ctrl-C needs no `Stop`: code that looks at one lets Python's signal handlers run, too.
     """
 
     __slots__ = ("cancelled", "deadline", "message")
 
     def __init__(self, deadline: float = 0.0, message: str = LATE_CALL):
-        """deadline: the time.monotonic() at which to stop; 0 for none. message: of `TimedOut` then."""
+        """deadline: the time.monotonic() at which to stop; 0 for none. message: that of the `TimedOut` error then."""
         self.deadline, self.message = deadline, message
         self.cancelled = False
 
     @classmethod
     def after(cls, timeout: Any, message: str = LATE_CALL) -> Stop:
-        """Return the stop of a call that begins now; timeout: its seconds, or None. message: of `TimedOut`.
+        """Return the stop of a call that begins now. timeout: its seconds, or None. message: that of `TimedOut`.
 
-        Raises `InputError`.
+        Raises `InputError` for any other timeout.
         """
         if timeout is None:
             return cls()
@@ -53,19 +54,20 @@ NEVER = Stop()
 """The stop of a call that runs to its end. Nobody cancels it."""
 
 _LOOK = 0.05
-"""Seconds between two looks at a `Stop` of a call that waits for a thread."""
+"""Seconds between two looks at the `Stop` of a call that waits for a thread."""
 THREADS_BESIDE = 16
-"""How many threads of `beside` run at once, those included that nobody waits for any more."""
+"""The most threads of `beside` that run at once, including threads for which nobody waits any more."""
 _ROOMS: dict[int, threading.BoundedSemaphore] = {}
-"""The room for these threads in a process by its id: a forked child has none of its parent's threads."""
+"""Counts these threads, by the id of the process: a forked child has none of its parent's threads."""
 
 
 def beside(call: Callable[[], _Found], stop: Stop) -> _Found:
-    """Return what `call` returns, which runs in a thread of its own, while this thread looks at the stop.
+    """Run `call` in a thread of its own while this thread looks at the stop; return its result, or raise its error.
 
     It is for code of another library that looks at no stop and runs without the GIL. When the stop comes, or Ctrl-C,
-    this raises at once, and the thread goes on to its end for nobody. At most `THREADS_BESIDE` threads run at a time; a
-    call beyond them waits, and looks at its stop, too. Raises `BackendUnavailable` where the system starts no thread.
+    this raises at once, and the thread goes on to its end, whose result is dropped. At most `THREADS_BESIDE` threads
+    run at a time; a further call waits, and looks at its stop, too. Raises `BackendUnavailable` if the system starts no
+    thread.
     """
     room = _ROOMS.setdefault(os.getpid(), threading.BoundedSemaphore(THREADS_BESIDE))
     while not room.acquire(timeout=_LOOK):
@@ -75,6 +77,7 @@ def beside(call: Callable[[], _Found], stop: Stop) -> _Found:
     done = threading.Event()
 
     def run() -> None:
+        """Run the call, and keep its result or its error; the thread does this."""
         try:
             results.append(call())
         except BaseException as error:      # a panic of Rust is no Exception

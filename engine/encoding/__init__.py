@@ -1,1 +1,1 @@
-"""Turn token ids into vectors, and sentences into one vector each."""
+"""Turn token ids, sentences and images into vectors: check and pack them, compute them, pool them, compare them."""

@@ -1,4 +1,4 @@
-"""`Call`: what a call over texts has beside them, from the method of the user down to the batches of the model."""
+"""`Call`: the batch size, the stop and the progress of a call over texts, which methods/ pass down to the queue."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from ..base.stop import NEVER, Stop
 
 
 class Call(NamedTuple):
-    """How many texts a call computes at a time, when it stops, and who hears how many are done."""
+    """How many texts a call computes at a time, when it stops, and which function gets its progress."""
 
     batch_size: int | None = None
     """The most texts that are computed at a time; None for no limit but the one on tokens."""
     stop: Stop = NEVER
+    """Ends the call early."""
     advance: Callable[[int], object] = lambda count: None
-    """Gets the number of texts that have just been completed."""
+    """Is called with the number of texts that have just been completed."""
 
     @classmethod
     def of(cls, batch_size: Any = None, timeout: Any = None) -> Call:
-        """Return a call that begins now, by arguments of `Engine.encode`, which are checked; raises `InputError`."""
+        """Check two arguments of `Engine.encode`, and return a call whose timeout (seconds) begins now; raises
+        `InputError`."""
         return cls(positive_int_or_none("batch_size", batch_size), Stop.after(timeout))
 
     def showing(self, total: int, show: Any, name: str = "Sentences") -> AbstractContextManager[Call]:
         """Return a context manager that gives this call with a progress bar over `total` texts.
 
-        show: None shows one when the log level is INFO or DEBUG and standard error is a terminal; raises `InputError`
-        for what is neither None nor a flag. name: the title of the bar.
+        show: True or False; None shows one when the log level is INFO or DEBUG and standard error is a terminal. name:
+        the title of the bar. Raises `InputError` for any other `show`.
         """
         if not is_shown(None if show is None else flag("show_progress_bar", show)):
             return nullcontext(self)
@@ -37,6 +39,7 @@ class Call(NamedTuple):
 
     @contextmanager
     def _showing(self, total: int, name: str) -> Iterator[Call]:
+        """Show a progress bar in a `with` block, to which the call that is yielded reports."""
         with progress(total, True, name) as advance:
             yield self._replace(advance=advance)
 

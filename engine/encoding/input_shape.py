@@ -1,4 +1,4 @@
-"""`InputShape`: how the real tokens of a batch lie in the arrays or lists of the caller."""
+"""`InputShape`: where the real tokens of a batch are in the caller's arrays or lists; it packs and unpacks them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class InputShape:
         return (self.starts if self.real is None else counts_before(self.real)[self.starts]).astype(np.int32)
 
     def pack(self, values: np.ndarray, dtype: type[np.generic] = np.int32) -> np.ndarray:
-        """Return the rows of `values` that belong to real tokens, as a C-contiguous array."""
+        """Return the rows of `values` [B*T, ...] that belong to real tokens, [N, ...], as a C-contiguous array."""
         return np.ascontiguousarray(values if self.real is None else values[self.real], dtype)
 
     def unpack(self, tokens: np.ndarray) -> np.ndarray | list[np.ndarray]:
-        """Return token vectors [N, D], or numbers [N], in the caller's form.
+        """Return token vectors [N, D], or numbers [N], in the caller's form, with zeros for padding.
 
-        An array has the shape [B, T, D] or [B, T], and a list holds views [T_i, D] or [T_i]; padding has zeros.
+        That is an array [B, T, D] or [B, T], or a list of views [T_i, D] or [T_i].
         """
         if self.real is not None:
             padded = np.zeros((len(self.real), *tokens.shape[1:]), tokens.dtype)
@@ -46,8 +46,8 @@ class InputShape:
     def unpack_weights(self, weights: np.ndarray) -> np.ndarray | list[np.ndarray]:
         """Return the attention weights of each sequence in the caller's form.
 
-        weights: [T,T] of each sequence, one after the other, in a flat array; T counts real tokens. An array has the
-        shape [B,T,T], and a list holds arrays [T_i,T_i]; both have zeros for padding.
+        weights: a flat array with [T,T] of each sequence, one after the other; T counts real tokens. The result is an
+        array [B,T,T], or a list of arrays [T_i,T_i], with zeros for padding.
         """
         sizes = lengths_of(self.cu_seqlens).astype(np.int64)
         ends = np.cumsum(sizes * sizes)
@@ -70,7 +70,7 @@ class InputShape:
         return sequence, token - int(self.starts[sequence])
 
     def for_tokens(self, values: np.ndarray) -> np.ndarray:
-        """Repeat the value of each sequence [B] for all its tokens."""
+        """Repeat the value of each sequence [B] for all its tokens, padding included: [B*T]."""
         return values.repeat(lengths_of(self.starts))
 
     def real_bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -81,14 +81,14 @@ class InputShape:
         if self.real is None:
             return self.starts[:-1], self.starts[1:]
         before = counts_before(self.real)[self.starts]      # [B+1]: real tokens before each sequence, then all of them
-        places = np.append(np.flatnonzero(self.real), 0)    # of real tokens, and a 0 for indices that nothing reads
+        places = np.append(np.flatnonzero(self.real), 0)    # of real tokens; the 0 is for sequences without any
         has_real = before[1:] > before[:-1]
         return (np.where(has_real, places[before[:-1]], self.starts[:-1]),
                 np.where(has_real, places[before[1:] - 1] + 1, self.starts[:-1]))
 
 
 def counts_before(flags: np.ndarray) -> np.ndarray:
-    """Return, for each index from 0 to n, the number of flags set before it: int64 [n+1]."""
+    """Return, for each index from 0 to n, the number of flags [n] that are True before it: int64 [n+1]."""
     counts = np.zeros(len(flags) + 1, np.int64)
     np.cumsum(flags, out=counts[1:])
     return counts

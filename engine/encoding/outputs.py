@@ -28,7 +28,7 @@ class ForwardOutput:
     last_hidden_state: Form
     """The token vectors: [B,T,D], or a list of [T_i,D]."""
     hidden_states: dict[int, Form]
-    """By layer, as the token vectors: 0 for the embeddings, l for the result of layer l, L for the token vectors."""
+    """By layer, in the form of the token vectors: 0 for the embeddings, l for the result of layer l, L for the last."""
     attentions: dict[AttentionHead, Form]
     """By (layer, head), attention weights: [B,T,T], or a list of [T_i,T_i]. Row t has the weights of token t's keys."""
     entropies: dict[AttentionHead, Form]
@@ -40,7 +40,7 @@ class ForwardOutput:
 
 @dataclass(frozen=True)
 class WantedOutputs:
-    """The arrays that a caller asked for: by the caller's number of a layer or head, its number counted from 0.
+    """The arrays that a caller asked for, as {the caller's number of a layer or head: its number counted from 0}.
 
     The two differ for negative numbers, which count from the end.
     """
@@ -55,22 +55,22 @@ class WantedOutputs:
     def observed(self) -> Observed:
         """Return the arrays to ask the plan for: all but the result of the last layer, which it always returns."""
         return Observed(tuple(dict.fromkeys(layer for layer in self.layers.values() if layer < self.depth)),
-                    tuple(dict.fromkeys(self.weights.values())), tuple(dict.fromkeys(self.entropy.values())))
+                        tuple(dict.fromkeys(self.weights.values())), tuple(dict.fromkeys(self.entropy.values())))
 
     def output(self, form: InputShape, arrays: list[np.ndarray]) -> ForwardOutput:
-        """Return the arrays of a plan, which are the token vectors and those of `observed`, in the caller's form."""
-        observed, rest = self.observed, iter(arrays)
-        hidden = {self.depth: form.unpack(next(rest))}
-        hidden |= {layer: form.unpack(next(rest)) for layer in observed.hidden}
-        weights = {head: form.unpack_weights(next(rest)) for head in observed.weights}
-        entropy = {head: form.unpack(next(rest)) for head in observed.entropy}
+        """Return the arrays of a plan in the caller's form. arrays: the token vectors, then those of `observed`."""
+        observed, following = self.observed, iter(arrays)
+        hidden = {self.depth: form.unpack(next(following))}
+        hidden |= {layer: form.unpack(next(following)) for layer in observed.hidden}
+        weights = {head: form.unpack_weights(next(following)) for head in observed.weights}
+        entropy = {head: form.unpack(next(following)) for head in observed.entropy}
         return ForwardOutput(hidden[self.depth], {given: hidden[layer] for given, layer in self.layers.items()},
                              {given: weights[head] for given, head in self.weights.items()},
                              {given: entropy[head] for given, head in self.entropy.items()})
 
 
 def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropies: Any) -> WantedOutputs | None:
-    """Check the arguments `output_...` of `Engine.forward`; return None when they are all None or False."""
+    """Check the arguments `output_...` of `Engine.forward`, and return the outputs that they ask for; None for none."""
     if all(value is None or value is False for value in (hidden_states, attentions, entropies)):
         return None
     L, H = config.num_layers, config.num_heads
@@ -79,14 +79,15 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
     layers = [_read_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
               for entry in _read_entries("output_hidden_states", hidden_states, list(range(L + 1)))]
     return WantedOutputs({layer: layer % (L + 1) for layer in layers},      # -1 % n is n - 1, the last one
-                 weights=read_attention_heads("output_attentions", attentions, L, H),
-                 entropy=read_attention_heads("output_entropies", entropies, L, H), depth=L)
+                         weights=read_attention_heads("output_attentions", attentions, L, H),
+                         entropy=read_attention_heads("output_entropies", entropies, L, H), depth=L)
 
 
 def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[AttentionHead, AttentionHead]:
-    """Return, for the heads that an argument asks for, the caller's numbers and the same numbers counted from 0.
+    """Return {the caller's (layer, head): (layer, head) counted from 0} of the heads that an argument asks for.
 
-    value: True, None, False or pairs (layer, head) of L layers with H heads. Raises `InputError`.
+    value: the argument: True for all, None or False for none, or pairs (layer, head) of L layers with H heads. Raises
+    `InputError` for anything else.
     """
     everything = [(layer, head) for layer in range(L) for head in range(H)]
     expected = f"pairs (layer, head) with layers from 0 to {L - 1} and heads from 0 to {H - 1}"
@@ -101,7 +102,7 @@ def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[Attentio
 
 
 def _read_entries(name: str, value: Any, everything: list[Any]) -> list[Any]:
-    """Return the entries of an argument; True stands for everything, and None and False for nothing."""
+    """Return the entries of an argument as a list; True stands for `everything`, and None and False for no entry."""
     if value is None or value is False:
         return []
     if value is True:
@@ -112,7 +113,7 @@ def _read_entries(name: str, value: Any, everything: list[Any]) -> list[Any]:
 
 
 def _read_number(value: Any, count: int, name: str, expected: str) -> int:
-    """Return a number of the caller as an int from -count to count - 1."""
+    """Return a number of the caller as an int from -count to count - 1; raises `InputError` for any other value."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:

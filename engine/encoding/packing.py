@@ -1,7 +1,7 @@
-"""Pack the caller's arrays or lists into a `Batch` of real tokens, with the position of each.
+"""Check the caller's arrays or lists, and pack their real tokens, with their positions, into a `Batch`.
 
 Positions are counted before the padding is removed, so that the position of a token is its column in the caller's
-array.
+array. `Engine.forward` and the encoders call this.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None,
          position_ids: Any = None, *, inputs_embeds: Any = None) -> tuple[Batch, InputShape]:
     """Check the arguments of `Engine.forward`, which describes them, and pack their real tokens.
 
-    The returned form converts token vectors back to the caller's form. Raises `InputError`, and `UnsupportedError` for
-    a sequence of which the model would compute sparse attention.
+    The `InputShape` converts token vectors back to the caller's form. Raises `InputError`, and `UnsupportedError` for a
+    sequence so long that the model would compute sparse attention.
     """
-    # `position_ids` may number tokens as they like, so they leave no limit to the length.
+    # With `position_ids`, which may repeat, a sequence may be longer than the position table.
     limited = config.max_positions > 0 and position_ids is None
     check = partial(refuse_long, config, attention_mask, inputs_embeds is None) if limited else None
     ids, embeds, form = read_tokens(config, input_ids, inputs_embeds, check)
@@ -42,14 +42,15 @@ def pack_rows(config: ModelConfig, input_ids: Sequence[np.ndarray],
     """Pack the checked sequences of a tokenizer, int32 [T_i] each; token types that are None are zeros."""
     form = InputShape(np.array([0, *accumulate(map(len, input_ids))], np.int64), shape=None)
     if config.max_positions > 0:
-        refuse_long(config, None, True, form, input_ids)        # no mask, and ids rather than vectors
+        refuse_long(config, attention_mask=None, is_ids=True, form=form, rows=input_ids)
     types = None if token_type_ids is None else np.concatenate([_NO_IDS, *token_type_ids])
     ids = np.concatenate([_NO_IDS, *input_ids])
     return _checked_batch(config, form, ids, embeds=None, types=types, position_ids=None), form
 
 
 def pack_embeds(config: ModelConfig, embeds: Sequence[np.ndarray]) -> tuple[Batch, InputShape]:
-    """Pack the vectors of sequences that replace rows of the word table, float32 [T_i, D] each, at least one."""
+    """Pack sequences of vectors, which the model reads in place of rows of its word table: float32 [T_i, D] each, at
+    least one sequence."""
     form = InputShape(np.array([0, *accumulate(map(len, embeds))], np.int64), shape=None)
     return _checked_batch(config, form, ids=None, embeds=np.concatenate(embeds), types=None, position_ids=None), form
 
@@ -59,7 +60,10 @@ _NO_IDS = np.zeros(0, np.int32)
 
 def _checked_batch(config: ModelConfig, form: InputShape, ids: np.ndarray | None, embeds: np.ndarray | None,
                    types: np.ndarray | None, position_ids: Any) -> Batch:
-    """Check the numbers of all tokens, padding included, and return the real ones as a batch."""
+    """Check the numbers of the real tokens, and return these tokens as a batch.
+
+    ids, types: [tokens]. embeds: [tokens, D]. All of them have padding, too. position_ids: the argument of the caller.
+    """
     if types is None:
         types = np.zeros(form.starts[-1], np.int32)
     else:
@@ -78,7 +82,7 @@ def _checked_batch(config: ModelConfig, form: InputShape, ids: np.ndarray | None
 
 
 def _position_rows(config: ModelConfig, form: InputShape, ids: np.ndarray | None, position_ids: Any) -> np.ndarray:
-    """Return each token's row in the position table, checked: the caller's, or counted as transformers counts it."""
+    """Return each token's row in the position table, [tokens], checked: the caller's, or counted as in transformers."""
     if position_ids is not None:
         positions = read_companion("position_ids", position_ids, form)
         _check_below(config.max_positions, "position id", positions, form)
@@ -86,7 +90,7 @@ def _position_rows(config: ModelConfig, form: InputShape, ids: np.ndarray | None
     if config.max_positions == 0:
         return np.zeros(form.starts[-1], np.int64)
     if config.position_offset and ids is not None:
-        # RoBERTa numbers the tokens that are no padding from `position_offset`; padding has the row before that.
+        # RoBERTa numbers the tokens that are no padding from `position_offset` on; padding has the row before that.
         counted = ids != config.pad_token_id
         before = counts_before(counted)
         in_sequence = before[1:] - form.for_tokens(before[form.starts[:-1]])    # counted tokens up to each token
@@ -102,7 +106,7 @@ def _position_rows(config: ModelConfig, form: InputShape, ids: np.ndarray | None
 
 
 def _refuse_holes(form: InputShape) -> None:
-    """Raise `InputError` for padding between real tokens: windows and distances would have to count it."""
+    """Raise `InputError` for padding between real tokens, because windows and distances in attention count it."""
     first, last = form.real_bounds()
     holes = last - first != lengths_of(form.cu_seqlens)
     if holes.any():
@@ -111,7 +115,7 @@ def _refuse_holes(form: InputShape) -> None:
 
 
 def _refuse_sparse(most: int, form: InputShape) -> None:
-    """Raise `UnsupportedError` for a sequence with more real tokens than sparse attention reads all of."""
+    """Raise `UnsupportedError` for a sequence with more than `most` real tokens, which needs sparse attention."""
     lengths = lengths_of(form.cu_seqlens)
     if (longer := np.flatnonzero(lengths > most)).size:
         b = int(longer[0])
@@ -121,7 +125,7 @@ def _refuse_sparse(most: int, form: InputShape) -> None:
 
 
 def _check_below(limit: int, what: str, numbers: np.ndarray, form: InputShape) -> None:
-    """Raise `InputError` unless the numbers of all real tokens are from 0 to limit - 1."""
+    """Raise `InputError` unless the numbers (what: their name) of all real tokens are from 0 to limit - 1."""
     wrong = _first_wrong(limit, numbers, form)
     if wrong is not None:
         sequence, place = form.place(wrong)
@@ -130,11 +134,11 @@ def _check_below(limit: int, what: str, numbers: np.ndarray, form: InputShape) -
 
 
 def _first_wrong(limit: int, numbers: np.ndarray, form: InputShape) -> int | None:
-    """Return the first real token whose number is not from 0 to limit - 1, or None; padding may hold any number.
+    """Return the index of the first real token whose number is not from 0 to limit - 1, or None; padding may have any.
 
     numbers: int32 or int64 [tokens].
     """
-    unsigned = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)      # a negative number is a huge one
+    unsigned = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)      # negative numbers become huge
     if numbers.size == 0 or unsigned.max() < limit:
         return None
     wrong = (numbers < 0) | (numbers >= limit)

@@ -22,12 +22,13 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
     results of several modes are concatenated. skip: number of tokens at the start of each sequence that are ignored
     (the tokens of a prompt), int [B] or one for all. A sequence without tokens gives zeros.
 
-    Neighbours of one length and one skip are reduced in one call, which matters for thousands of short texts.
+    Neighbours with equal lengths and skips are reduced in one call, which saves time for thousands of short texts.
     """
     lengths, width, first = lengths_of(cu_seqlens).tolist(), tokens.shape[1], 0
     skips = repeat(skip) if isinstance(skip, int) else skip.tolist()
     out = np.zeros((len(lengths), len(modes), width), np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
+        # Group neighbours; sequence `first` is the first one of a group.
         for (length, skipped), equals in groupby(zip(lengths, skips)):  # noqa: B905, because one skip repeats
             last = first + len([*equals])
             if length:
@@ -38,18 +39,18 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
     return out.reshape(len(out), len(modes) * width)
 
 
-# Each function reduces n sequences of one length. tokens, x: their token vectors, float32 [n, T, D]; skip: how many
-# tokens at the start of each are those of a prompt. It returns one vector for each sequence, float32 [n, D]; but for
-# `_cls`, they are zeros if no token follows the prompt.
+# Each function below reduces n sequences of one length. tokens, x: their token vectors, float32 [n, T, D]; skip: how
+# many tokens at the start of each are those of a prompt. It returns one vector for each sequence, float32 [n, D], which
+# (except for `_cls`) is zeros if no token follows the prompt.
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:
-    """Return the first token after the prompt, or the first token when nothing follows the prompt."""
+    """Return the vector of the first token after the prompt, or of the first token if nothing follows the prompt."""
     return tokens[:, skip if skip < tokens.shape[1] else 0]
 
 
 def _weighted_mean(tokens: np.ndarray, skip: int) -> np.ndarray:
-    """Return the mean of tokens [n, T, D] with weights 1, 2, 3 ... T; the tokens after a prompt keep their weights."""
+    """Return the mean of the tokens after the prompt, with weights skip + 1 ... T, as if the prompt counted, too."""
     weights = np.arange(skip + 1, tokens.shape[1] + 1)
     weighted = tokens[:, skip:] * weights.astype(np.float32)[:, None]
     return weighted.sum(axis=1) / max(1, int(weights.sum()))

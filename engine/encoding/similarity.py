@@ -1,11 +1,11 @@
-"""Similarities of vectors, by the names of sentence-transformers: the larger, the nearer.
+"""Compute similarities of vectors, by the names of sentence-transformers: the larger, the nearer.
 
     cosine      a b / (|a| |b|)
     dot         a b
     euclidean   -|a - b|
     manhattan   -sum |a_i - b_i|
 
-Vectors of one bit a dimension, of `encode(precision="binary")` and "ubinary", have one function for all models:
+Packed vectors, with one bit for each dimension (`encode(precision="binary")` and "ubinary"), have another function:
 
     1 - 2 h / n     h of the n bits of a and b differ: the cosine of the vectors whose numbers are 1 and -1
 """
@@ -31,11 +31,11 @@ _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=
 
 
 def packed_precision(width: Callable[[], int], a: Any, b: Any, precision: Any = None) -> str | None:
-    """Return in which of `PACKED` two collections of vectors are, or None for vectors with a number a dimension.
+    """Return the one of `PACKED` in which two collections of vectors are; None for vectors of numbers.
 
-    width: returns the dimensions of the model's vectors. int8 and uint8 arrays of so many columns have numbers, and
-    arrays of an eighth of them have bits. precision: what the caller says that they are, one of `PRECISIONS`; None to
-    tell by the width. Raises `InputError` where neither tells, and where two kinds meet.
+    width: returns the number D of dimensions of the model's vectors. int8 and uint8 arrays with D columns have numbers,
+    and those with D/8 columns have bits. precision: the caller's statement, one of `PRECISIONS`; None to decide by the
+    columns. Raises `InputError` if they do not show it, and if a and b differ.
     """
     if precision is not None:
         precision = canonical_name(precision) if isinstance(precision, str) else precision
@@ -49,7 +49,7 @@ def packed_precision(width: Callable[[], int], a: Any, b: Any, precision: Any = 
 
 
 def _precision_of(vectors: Any, width_of: Callable[[], int]) -> str:
-    """Return in which of `PRECISIONS` vectors are; "float32" stands for every kind of numbers with another type."""
+    """Return the one of `PRECISIONS` in which vectors are; "float32" stands for numbers of all other types, too."""
     try:
         array = np.asarray(vectors)
     except (TypeError, ValueError, RuntimeError):
@@ -63,7 +63,7 @@ def _precision_of(vectors: Any, width_of: Callable[[], int]) -> str:
             return array.dtype.name
         if columns == eighth:
             return "binary" if array.dtype == np.int8 else "ubinary"
-    elif columns == width or columns != eighth:     # an eighth of other integers may be bytes that were converted
+    elif columns == width or columns != eighth:     # else they may be bytes that were converted to another type
         return "float32"
     raise InputError(f"vectors of {columns} {array.dtype.name} numbers may have a dimension or eight in each number, "
                      f'and this model\'s have {width} dimensions; say what they are: precision="int8", "uint8", '
@@ -73,28 +73,28 @@ def _precision_of(vectors: Any, width_of: Callable[[], int]) -> str:
 def packed_similarity(precision: str, a: Any, b: Any) -> np.ndarray:
     """Return the cosine of each packed vector of a, [n,D/8] or [D/8], and each of b: float32 [n,m].
 
-    A bit stands for 1 or -1, so the cosine is 1 - 2 h / D, where h bits differ. precision: one of `PACKED`. Raises
-    `InputError` for vectors that cannot be compared.
+    A bit stands for 1 or -1, so the cosine is 1 - 2 h / D if h bits differ. precision: the one of `PACKED` of both.
+    Raises `InputError` for vectors that cannot be compared.
     """
     a, b = _as_bytes(precision, a, b)
     return np.array([_cosine_of_bits(row[None], b) for row in a], np.float32).reshape(len(a), len(b))
 
 
 def packed_pairwise(precision: str, a: Any, b: Any) -> np.ndarray:
-    """Return the cosine of each packed vector of a and the vector of b in the same place: float32 [n]."""
+    """Return the cosine of each packed vector of a, [n,D/8], and the vector of b in the same place: float32 [n]."""
     a, b = _as_bytes(precision, a, b)
     _check_lengths(a, b)
     return _cosine_of_bits(a, b)
 
 
 def _cosine_of_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return 1 - 2 h / D, where h bits differ, of the rows a [m or 1, D/8] and b [m, D/8] of bytes: float32 [m]."""
+    """Return 1 - 2 h / D of each pair of rows, of which h bits differ. a: uint8 [m or 1, D/8]; b: uint8 [m, D/8]."""
     differing = _ONES[a ^ b].sum(axis=1, dtype=np.int64)
     return (1 - 2 * differing / max(1, 8 * b.shape[1])).astype(np.float32)
 
 
 def _as_bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return a and b as "ubinary" has them, uint8 [n, D/8] each: those of "binary" plus 128; raises `InputError`."""
+    """Return a and b in "ubinary", uint8 [n, D/8] each; "binary" has 128 added to it. Raises `InputError`."""
     low, arrays = (-128 if precision == "binary" else 0), []
     for array in _as_rows(a, b):
         if not ((array == np.floor(array)) & (array >= low) & (array <= low + 255)).all():
@@ -107,8 +107,8 @@ def _as_bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
 def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
     """Return the similarity of each vector of a, [n,D] or [D], with each vector of b, [m,D] or [D]: float32 [n,m].
 
-    name: one of `engine.model.text_config.SIMILARITIES`. ops: the operations of a backend, which give the same bits
-    whatever the other vectors are; None for NumPy. Raises `InputError` for vectors that cannot be compared.
+    name: one of `engine.model.text_config.VECTOR_SIMILARITIES`. ops: the operations of a backend, whose bits do not
+    depend on the other vectors; None for NumPy. Raises `InputError` for vectors that cannot be compared.
     """
     a, b = _as_rows(a, b)
     if name == "cosine":
@@ -137,12 +137,13 @@ _PAIRWISE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def _check_lengths(a: np.ndarray, b: np.ndarray) -> None:
+    """Raise `InputError` unless a and b have equally many vectors."""
     if len(a) != len(b):
         raise InputError(f"the similarities of pairs need as many vectors on both sides, not {len(a)} and {len(b)}")
 
 
 def _as_rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return both collections of vectors as float32 [n, D]."""
+    """Return both collections of vectors as float32 [n, D], with one D; raises `InputError` if that is not possible."""
     rows = []
     for vectors in (a, b):
         array = np.atleast_2d(as_array(vectors, "vectors must be numbers [n,D] or [D]", np.float32))

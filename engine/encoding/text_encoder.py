@@ -1,4 +1,4 @@
-"""Encode sentences with a plan: tokenize, pack, compute, pool. `Engine.encode` and the methods beside it call this."""
+"""`TextEncoder`: encode sentences with a plan: tokenize, pack, compute, pool. `Engine.encode` and its like call it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class TextEncoder(VectorEncoder):
     def __init__(self, config: ModelConfig, text: TextConfig, plan: Plan, threads: int, max_tokens: int,
                  modules: tuple[Module, ...] = (), token_modules: tuple[Module, ...] = (), ops: Ops | None = None,
                  queue: ModelQueue | None = None):
-        """modules, token_modules: what changes vectors after and before pooling, which `ops` computes.
+        """threads: for the tokenizer. max_tokens: the most tokens of a batch. modules, token_modules: the layers that
+        change vectors after and before pooling, which `ops` computes.
 
-        queue: of the model; None for one of this encoder alone.
+        queue: that of the model; None to make one for this encoder alone.
         """
         super().__init__(config, plan, max_tokens, pooling=text.pooling, normalize=text.normalize,
                          truncate_dim=text.truncate_dim, modules=modules, token_modules=token_modules, ops=ops,
@@ -54,7 +55,7 @@ class TextEncoder(VectorEncoder):
     def tokens(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
         """Return the tokens of texts with a prompt in front of each, the first of three steps of `Engine.encode`.
 
-        All are tokenized at once, so that the caller bounds the memory, by `Workload.parts`.
+        All are tokenized at once; the caller bounds the memory by `Workload.parts`.
         """
         read = self.tokenizer(add_prompt(prompt, texts)[:], stop)
         if not prompt or self.text.include_prompt:
@@ -62,10 +63,10 @@ class TextEncoder(VectorEncoder):
         return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
     def unread(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
-        """Return the tokens of texts as `tokens` does; one short text stays unread until a batch with it is computed.
+        """Return the tokens of texts like `tokens`, but leave a single short text unread until its batch is computed.
 
         The thread that computes the batch tokenizes all its unread texts at once. A text that `_check_longest` might
-        refuse does not wait, because its length has to be known before.
+        refuse is read at once, because its length has to be known before.
         """
         if not self._fits_any_text or not may_wait(self.tokenizer, texts):
             return self.tokens(texts, prompt, stop)
@@ -76,34 +77,34 @@ class TextEncoder(VectorEncoder):
 
     @lazy
     def _fits_any_text(self) -> bool:
-        """Whether the plan computes texts as long as the tokenizer leaves them, so that it refuses none."""
+        """Whether the plan computes any text that the tokenizer has truncated, so that it refuses none."""
         return self._plan.longest is None or self.tokenizer.limit <= self._plan.longest
 
     def tokenize(self, texts: list[Sentence], *, whole: bool = False) -> dict[str, np.ndarray]:
         """Return the arguments of `Engine.forward` for these texts: int64 [n,T], padded on the right.
 
-        whole: whether to leave texts whole that are longer than what the model reads.
+        whole: whether to leave texts whole that are longer than the model reads.
         """
         tokens = (self._whole_tokenizer if whole else self.tokenizer)(texts)
-        given = {"input_ids": (tokens.input_ids, self._config.pad_token_id),
-                 "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}
+        unpadded = {"input_ids": (tokens.input_ids, self._config.pad_token_id),      # (rows, value of padding)
+                    "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}
         if self.uses_token_types:
-            given["token_type_ids"] = (tokens.token_type_ids, 0)
-        return {name: _pad_right(rows, value) for name, (rows, value) in given.items()}
+            unpadded["token_type_ids"] = (tokens.token_type_ids, 0)
+        return {name: _pad_right(rows, value) for name, (rows, value) in unpadded.items()}
 
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
-        """Return the number of tokens of a batch of the queue, which may be of several calls, and what a job reads."""
+        """Return (number of tokens, batch) of texts of one or more calls, for the queue; unread texts are read here."""
         read_all([work.data for work, _ in pieces])
         tokens = merge_tokens([(work.data, numbers) for work, numbers in pieces])
         types = tokens.token_type_ids if self.uses_token_types else None
         batch, form = pack_rows(self._config, tokens.input_ids, types)
-        reads = tokens.reads
+        reads = tokens.reads        # a batch without `keys` is one in which all tokens read all tokens
         if reads is not None and any(n < len(ids) for n, ids in zip(reads, tokens.input_ids, strict=True)):
             batch = replace(batch, keys=np.array(reads, np.int32))
         return batch.tokens, Packed(tokens, batch, form)
 
     def _check_longest(self, tokens: Tokens, lengths: Sequence[int]) -> None:
-        """Raise `InputError` for a text with more tokens than the plan computes at a time, by how the text begins."""
+        """Raise `InputError`, which shows its start, for a text with more tokens than the plan computes at a time."""
         most = self._plan.longest
         if most is None or max(lengths, default=0) <= most or isinstance(tokens, UnreadText):
             return
@@ -121,7 +122,7 @@ class TextEncoder(VectorEncoder):
 
     @lazy
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, which is made at the first use: calls with token ids need nothing but NumPy."""
+        """The model's tokenizer, made at the first use, because calls with token ids need no package but NumPy."""
         return Tokenizer(self.text, self._config.longest_sequence, self._threads)
 
     @lazy
@@ -138,7 +139,7 @@ class TextEncoder(VectorEncoder):
     def tokenizer_of(self, limit: int | None) -> Tokenizer:
         """Return the tokenizer that truncates texts to `limit` tokens, and to the longest sequence of the model.
 
-        limit: in place of `TextConfig.max_seq_length`; None for no such limit.
+        limit: replaces `TextConfig.max_seq_length`; None for the longest sequence of the model alone.
         """
         if limit == self.limit:
             return self.tokenizer
@@ -149,9 +150,9 @@ class TextEncoder(VectorEncoder):
 
 
 def check_options(backend: str, *, convert_to_tensor: Any, device: Any, pool: Any, chunk_size: Any) -> None:
-    """Raise for options of sentence-transformers that `Engine.encode` does not support; the message has an alternative.
+    """Refuse options of sentence-transformers that `Engine.encode` does not support; the message has an alternative.
 
-    Raises `InputError` for an unknown value, and `UnsupportedError` for one that sentence-transformers supports.
+    Raises `InputError` for an unknown value, and `UnsupportedError` for a value that sentence-transformers supports.
     """
     if convert_to_tensor is False and device is pool is chunk_size is None:
         return
@@ -168,11 +169,11 @@ def check_options(backend: str, *, convert_to_tensor: Any, device: Any, pool: An
 
 
 ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""The names of the prompts of `encode_query` and `encode_document`; the first that the model has is used."""
+"""The names of prompts for `encode_query` and `encode_document`, which use the first one that the model has."""
 
 
 def role_prompt(text: TextConfig, names: Sequence[str]) -> str:
-    """Return the first of the model's prompts that has one of these names, or "" when it has none of them."""
+    """Return the model's prompt of the first of these names that it has, or "" if it has none of them."""
     return next((text.prompts[name] for name in names if name in text.prompts), "")
 
 

@@ -1,4 +1,4 @@
-"""Read the arrays or lists of `Engine.forward` as arrays of all their tokens, after checking what they are.
+"""Check the arrays or lists of `Engine.forward`, and read each as one array of all its tokens; packing.py calls this.
 
 An array [B,T] and a list of B sequences are both read as one array that holds all their tokens in order, padding
 included.
@@ -23,19 +23,19 @@ _MASK_VALUES = "1 or True for a real token and 0 or False for padding"
 _MASK = f"an array [B,T] with {_MASK_VALUES}"
 
 Check: TypeAlias = Callable[[InputShape, Any], None]
-"""Gets the form of the tokens and the sequences themselves, and raises an error for what is not allowed. It runs before
-anything is copied."""
+"""Gets the form of the tokens, and the sequences as the caller gave them; raises an error for sequences that are not
+allowed, before anything is copied."""
 _MOST_TOKENS = 2**31 - 1
-"""Limit on the tokens of a call: `Batch.cu_seqlens` counts them in int32."""
+"""The most tokens of a call: `Batch.cu_seqlens` counts them in int32."""
 _SLAB = 2**16
-"""How many tokens are looked at together before their number is known to be allowed."""
+"""How many tokens `refuse_long` looks at together, because a sequence may claim to have far too many for the memory."""
 
 
 def read_tokens(config: ModelConfig, input_ids: Any, inputs_embeds: Any, check: Check | None
                 ) -> tuple[np.ndarray | None, np.ndarray | None, InputShape]:
-    """Return (ids [tokens] or None, embeddings [tokens, D] or None, form); exactly one of the first two is None.
+    """Return (ids, int64 [tokens], or None; embeddings, float32 [tokens, D], or None; form); one of the two is None.
 
-    check: None for no check.
+    input_ids, inputs_embeds: the arguments of the caller, one of which must be None. check: None for no check.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise InputError(f"pass either input_ids or inputs_embeds; got {'neither' if input_ids is None else 'both'}")
@@ -50,10 +50,10 @@ def read_tokens(config: ModelConfig, input_ids: Any, inputs_embeds: Any, check: 
 
 def _read(name: str, value: Any, width: int | None = None, check: Check | None = None
           ) -> tuple[np.ndarray, InputShape]:
-    """Return all tokens as one array, ids [tokens] or, if `width` is given, vectors [tokens, width]; and the form.
+    """Return (all tokens as one array, form): ids [tokens] or, if `width` is given, vectors [tokens, width].
 
-    `check` is called with the form and the sequences before anything is copied: an array that takes 8 bytes can claim
-    to have 2^40 tokens.
+    `check` is called with the form and the sequences before anything is copied, because an array of 8 bytes can claim
+    to have 2^40 tokens (by strides of 0).
     """
     if isinstance(value, (list, tuple)):
         rows: Any = [_array(f"{name}[{b}]", row, rank=1, width=width) for b, row in enumerate(value)]
@@ -76,7 +76,7 @@ def _read(name: str, value: Any, width: int | None = None, check: Check | None =
 
 @contextmanager
 def _refusing_overflow(name: str) -> Iterator[None]:
-    """Raise `InputError` if a number becomes too large for float32 inside of the `with` block."""
+    """Raise `InputError` if a number is too large for float32 when it is converted in the `with` block."""
     try:
         with np.errstate(over="raise"):
             yield
@@ -86,25 +86,25 @@ def _refusing_overflow(name: str) -> Iterator[None]:
 
 def refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: InputShape,
                  rows: Sequence[np.ndarray] | np.ndarray) -> None:
-    """Raise `InputError` for a sequence that is too long for any positions, before its tokens are copied.
+    """Raise `InputError` for a sequence with more tokens than the model has positions, before its tokens are copied.
 
     is_ids: whether the tokens are ids, and not vectors. rows: the sequences as the caller gave them. Some sequences
-    that are too long pass, such as those of a list with a mask: `pack` finds these.
+    that are too long pass, such as those of a list with a mask; `pack` refuses these.
     """
     most = config.max_positions - config.position_offset
     counted = is_ids and config.position_offset > 0     # positions count the tokens that are not padding (RoBERTa)
     if form.shape is None and attention_mask is not None:
-        return  # the mask of a list is a list; `pack` looks at it
+        return  # the mask of a list is a list, which `pack` reads
     mask = None if attention_mask is None else _unmasked("attention_mask", attention_mask, _MASK)
     if mask is not None and (mask.shape != form.shape or mask.dtype.kind not in "biu"):
         return  # `with_mask` refuses it
     if (max(map(len, rows), default=0) if form.shape is None else form.shape[1]) <= most:
         return
-    # A position table that is read by column has no row for column `most`, so no real token may stand there or later.
-    # Otherwise the real tokens are counted, and there may be `most` of them anywhere.
+    # If the position of a token is its column, the table has no row for column `most`, so no real token may stand there
+    # or later. Otherwise the real tokens are counted, and there may be `most` of them anywhere.
     by_column = config.position_table and not counted
     for b, row in enumerate(rows):
-        allowed = 0 if by_column else most      # how many more tokens there may be
+        allowed = 0 if by_column else most      # how many more real tokens there may be in the columns that follow
         for start in range(most if by_column else 0, len(row), _SLAB):
             columns = slice(start, start + _SLAB)
             real = np.ones(len(row[columns]), bool) if mask is None else mask[b, columns] != 0
@@ -117,16 +117,16 @@ def refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: In
 
 
 def too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
-    """Return the error for a sequence whose token of this number is past the last position of the model."""
+    """Return the error for a sequence (its number) whose token (its number) is past the last position of the model."""
     limit = "this model's position table" if config.position_table else "this model"
     return InputError(f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the "
                       f"{config.longest_sequence} tokens that {limit} allows; shorten it")
 
 
 def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
-    """Return `value` as an integer array of that rank, or, if `width` is given, as a float array with one more axis.
+    """Return `value` as an integer array, rank 1 for [T] or 2 for [B,T]; or as a float array with one more axis.
 
-    The additional axis has the size `width`.
+    width: the size of that axis; None for integers. name: the argument, for messages. Raises `InputError`.
     """
     axes = ["B", "T"][-rank:] + ([] if width is None else [str(width)])
     expected = f"{'an integer' if width is None else 'a float'} array [{','.join(axes)}]"
@@ -140,7 +140,7 @@ def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
 
 
 def _describe_wrong(name: str, value: Any, array: np.ndarray) -> str:
-    """Say what came in place of an array, and what to do."""
+    """Return the end of a message: the value that came in place of an array, and what to do."""
     if array.dtype.kind in "US":
         return f"{shown(value, 60)}; encode reads texts, and forward(**tokenize(texts)) their token ids"
     if array.ndim == 0 and name.endswith("]"):
@@ -150,7 +150,7 @@ def _describe_wrong(name: str, value: Any, array: np.ndarray) -> str:
 
 
 def _unmasked(name: str, value: Any, expected: str) -> np.ndarray:
-    """Return an argument as an array; raises `InputError` for a MaskedArray. expected: what it must be."""
+    """Return an argument as an array; raises `InputError` for a MaskedArray. expected: the array that it must be."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass a "
                          f"plain array, for example {name}.filled(0)")
@@ -158,7 +158,7 @@ def _unmasked(name: str, value: Any, expected: str) -> np.ndarray:
 
 
 def with_mask(form: InputShape, attention_mask: Any) -> InputShape:
-    """Return the form with the tokens as real ones that the mask marks so. The mask has the form of the tokens."""
+    """Return the form in which the tokens that the mask marks are real; raises `InputError` for a wrong mask."""
     if form.shape is None:
         mask = _read_list_mask(form, attention_mask)
     else:
@@ -184,12 +184,12 @@ def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
     if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != lengths_of(form.starts).tolist():
         shapes = ", ".join(str(list(row.shape)) for row in rows[:8])
         raise InputError(f"attention_mask must be {expected}: {_lengths(form)}; its rows have the shapes {shapes}")
-    # Empty rows are left out, because an empty list is a float array to NumPy.
+    # Leave empty rows out, because NumPy reads an empty list as a float array.
     return np.concatenate([np.zeros(0, bool), *(row for row in rows if row.size)])
 
 
 def read_companion(name: str, value: Any, form: InputShape) -> np.ndarray:
-    """Return one number for each token, int64 [tokens], from an argument of the same form as the tokens."""
+    """Return one number for each token, int64 [tokens], from an argument (name) in the same form as the tokens."""
 
     def check(given: InputShape, _: object) -> None:
         _check_same(name, given, form)
@@ -198,7 +198,7 @@ def read_companion(name: str, value: Any, form: InputShape) -> np.ndarray:
 
 
 def _check_same(name: str, given: InputShape, form: InputShape) -> None:
-    """Raise `InputError` unless an argument is given in the form of the tokens."""
+    """Raise `InputError` unless an argument, which has the form `given`, has the form of the tokens."""
     if (given.shape is None) != (form.shape is None):
         expected = "a list of sequences" if form.shape is None else "an array [B,T]"
         raise InputError(f"{name} must be {expected}, as the tokens are")

@@ -15,13 +15,13 @@ from ..text.tokenizer import Tokenizer
 from ..text.tokens import Tokens
 
 SHORT = 1024
-"""A text with more characters is tokenized by its own call, while others compute."""
+"""A text with more characters is tokenized by the thread of its call, while another thread computes a batch."""
 CHARACTERS_OF_A_TOKEN = 5
-"""About how many characters a token has, by which the length of an unread text is estimated."""
+"""About how many characters a token has, to estimate the length of an unread text."""
 
 
 class UnreadText(Tokens):
-    """The tokens of one text, which is not tokenized until `read_all` does it, or somebody reads them here.
+    """The tokens of one text, which is not tokenized until `read_all` does it, or until somebody reads a property here.
 
     The thread of the call makes the object, and calls `report` when the call ends; any thread may make the tokens.
     """
@@ -29,15 +29,16 @@ class UnreadText(Tokens):
     __slots__ = ("_cuts", "_mark", "_read", "_text", "_tokenizer")
 
     def __init__(self, tokenizer: Tokenizer, text: Sentence, skips: list[int] | None = None):
+        """tokenizer: that of the encoder. skips: as `Tokens.skips`, one number."""
         # The fields `input_ids` and `token_type_ids` are properties here, so Tokens.__init__ cannot set them.
         self.skips, self.reads, self.asked, self.embeds = skips, None, None, None
         self._tokenizer, self._text = tokenizer, text
-        self._cuts = report_of_cuts()       # now, because another thread may tokenize the text
+        self._cuts = report_of_cuts()       # asked here, in the thread of the call: another may tokenize the text
         self._read: Tokens | None = None
         self._mark: bool | None = None      # whether the text was cut; None before it is read and after `report`
 
     def _tokens(self) -> Tokens:
-        """Return the tokens; make them, and report a cut, unless they are there already."""
+        """Return the tokens; the first call tokenizes the text and reports a cut, unless `read_all` has read it."""
         if self._read is None:
             read_all([self])
             self.report()
@@ -46,12 +47,12 @@ class UnreadText(Tokens):
 
     @property
     def input_ids(self) -> list[np.ndarray]:    # type: ignore[override]
-        """The ids of the text, in a list of one array; this tokenizes the text, unless that was done before."""
+        """The ids of the text, in a list of one array; the first look tokenizes the text."""
         return self._tokens().input_ids
 
     @property
     def token_type_ids(self) -> list[np.ndarray]:   # type: ignore[override]
-        """The token types of the text, in a list of one array; this tokenizes the text, unless that was done before."""
+        """The token types of the text, in a list of one array; the first look tokenizes the text."""
         return self._tokens().token_type_ids
 
     @property
@@ -69,7 +70,7 @@ class UnreadText(Tokens):
 
 
 def read_all(calls: Sequence[Tokens]) -> None:
-    """Tokenize the texts of these calls of one encoder that are unread, all at once."""
+    """Tokenize all unread texts among the tokens of these calls at once; all calls are of one encoder."""
     unread = [call for call in calls if isinstance(call, UnreadText) and call._read is None]
     if not unread:
         return
@@ -82,9 +83,9 @@ def read_all(calls: Sequence[Tokens]) -> None:
 def may_wait(tokenizer: Tokenizer, texts: Sequence[Sentence]) -> bool:
     """Return whether the thread that computes these texts may tokenize them, in place of the thread of the call.
 
-    It may for one short text, with a tokenizer that is quick in this thread (`Tokenizer.is_quick`), unless the caller
-    asked to hear which texts were cut.
+    It may if there is one short text, the tokenizer is quick (`Tokenizer.is_quick`), and the caller does not ask which
+    texts were cut.
     """
-    asked = report_of_cuts()
+    cuts = report_of_cuts()
     return (len(texts) == 1 and characters_of(texts[0]) <= SHORT and tokenizer.is_quick
-            and (asked is None or asked.marks is None))     # marks: which texts were cut
+            and (cuts is None or cuts.marks is None))

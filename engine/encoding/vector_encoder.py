@@ -1,4 +1,4 @@
-"""Compute vectors with a plan: the part of an encoder that does not depend on what it reads, texts or images."""
+"""`VectorEncoder`: compute vectors with a plan; the part of `TextEncoder` and `ImageEncoder` that both share."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ from .pooling import pool
 
 
 class Packed(NamedTuple):
-    """A batch of the queue, as jobs read it."""
+    """A batch of the queue, the input of its jobs."""
 
     tokens: Tokens
+    """The inputs of the sequences, which may be of several calls."""
     batch: Batch
     form: InputShape
+    """Converts results of the batch to one array for each sequence."""
 
 
 class VectorEncoder(ABC):
@@ -45,15 +47,14 @@ class VectorEncoder(ABC):
     def __init__(self, config: ModelConfig, plan: Plan, max_tokens: int, *, pooling: tuple[str, ...],
                  normalize: bool = False, truncate_dim: int | None = None, modules: tuple[Module, ...] = (),
                  token_modules: tuple[Module, ...] = (), ops: Ops | None = None, queue: ModelQueue | None = None):
-        """pooling: the modes, whose results lie side by side. normalize: whether vectors are scaled to length 1.
-        truncate_dim: how many of the first dimensions are kept; None for all. modules, token_modules: what changes
-        vectors after and before pooling, which `ops` computes.
-
-        queue: of the model; None for one of this encoder alone.
+        """max_tokens: the most tokens of a batch. pooling: the modes, whose results are concatenated. normalize:
+        whether vectors are scaled to length 1. truncate_dim: how many of the first dimensions are kept; None for all.
+        modules, token_modules: the layers that change vectors after and before pooling, which `ops` computes. queue:
+        that of the model; None to make one for this encoder alone.
         """
         self._config, self._plan = config, plan
         self._pooling, self._normalize, self._truncate_dim = pooling, normalize, truncate_dim
-        # Here, once: isinstance with a protocol in each call would take 2 % of the time of a short text.
+        # Once here, because isinstance with a protocol in each call would take 2 % of the time of a short text.
         self._pooling_plan = plan if isinstance(plan, PoolingPlan) and not token_modules else None
         self.queue = queue or ModelQueue(max_tokens)
         """Computes the works of all calls."""
@@ -61,24 +62,24 @@ class VectorEncoder(ABC):
 
     @property
     def width(self) -> int:
-        """The number of dimensions of a sentence's vector."""
+        """The number of dimensions of a sentence's vector, after it is truncated."""
         return min(self.whole_width, self._truncate_dim or self.whole_width)
 
     @lazy
     def whole_width(self) -> int:
-        """The dimensions of a sentence's vector before it is truncated; modules of both kinds may change them."""
+        """The number of dimensions of a sentence's vector before it is truncated, after modules of both kinds."""
         return widths_after(self._modules, len(self._pooling) * self.token_width, SENTENCE)[SENTENCE]
 
     @lazy
     def token_width(self) -> int:
-        """The dimensions of a token's vector that pooling reads."""
+        """The number of dimensions of a token's vector that pooling reads."""
         return widths_after(self._token_modules, self._config.hidden_size, TOKENS)[TOKENS]
 
     def sentence_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Work:
         """Return the work whose rows are the vectors of sequences, float32 [whole_width] each: the second of three
         steps of `Engine.encode`.
 
-        The queue computes the sequences of all calls at the time together, which changes no bit.
+        The queue computes the sequences of concurrent calls together, which changes no bit.
         """
         return self.work(self._compute_sentence_vectors, tokens, call)
 
@@ -98,12 +99,12 @@ class VectorEncoder(ABC):
 
     def finished(self, vectors: np.ndarray, truncate_dim: int | None = None, normalize_embeddings: bool = False
                  ) -> np.ndarray:
-        """Return vectors of sentences, float32 [n, whole_width], as a caller wants them, float32 [n, D']: the third of
-        three steps of `Engine.encode`.
+        """Truncate and normalize vectors of sentences, float32 [n, whole_width] to [n, D']: the third of three steps of
+        `Engine.encode`.
 
-        truncate_dim: how many of the first dimensions to keep; None for all. normalize_embeddings: whether to scale
-        vectors to length 1. Vectors that the model scales to length 1 are scaled again only if they are truncated after
-        it, because a second division changes last bits.
+        truncate_dim: how many of the first dimensions to keep; None for `width`. normalize_embeddings: whether to scale
+        vectors to length 1. Vectors that the model has scaled to length 1 are scaled again only if they are truncated
+        here, because a second division would change last bits.
         """
         kept = vectors[:, : truncate_dim or self.width]
         if not normalize_embeddings:
@@ -133,7 +134,8 @@ class VectorEncoder(ABC):
     def work(self, job: Job, tokens: Tokens, call: Call, most: int | None = None) -> Work:
         """Return the work of the sequences of a call for the queue; raises `InputError` for one that is too long.
 
-        job: reads what `_pack` returns. most: the most sequences of a batch, beside the limit of the call.
+        job: the function that the queue calls with each `Packed` batch. most: the most sequences of a batch, beside the
+        batch_size of the call; None for no such limit.
         """
         lengths = tokens.lengths
         self._check_longest(tokens, lengths)
@@ -143,11 +145,11 @@ class VectorEncoder(ABC):
 
     @abstractmethod
     def _pack(self, pieces: Pieces) -> tuple[int, Packed]:
-        """Return the number of tokens of a batch of the queue, which may be of several calls, and what a job reads."""
+        """Return (number of tokens, batch) of sequences of one call or several, for the queue."""
 
     @abstractmethod
     def _check_longest(self, tokens: Tokens, lengths: Sequence[int]) -> None:
-        """Raise `InputError` for a sequence with more tokens than the plan computes at a time."""
+        """Raise `InputError` if one of the lengths of sequences is more than the plan computes at a time."""
 
     def vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
         """Return the token vectors of a batch: float32 [N, D]."""
@@ -155,13 +157,14 @@ class VectorEncoder(ABC):
         return self._plan.forward(batch, stop)
 
     def _pool(self, batch: Batch, skip: int | np.ndarray, stop: Stop) -> np.ndarray:
-        """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""
+        """Return one vector for each sequence [B, width], pooled by the plan if it is a `PoolingPlan`, else here."""
         if self._pooling_plan is not None:
             return self._pooling_plan.pool(batch, self._pooling, skip, stop)
         return self.pooled(self._token_vectors(batch, stop), batch.cu_seqlens, skip)
 
     def pooled(self, vectors: np.ndarray, cu_seqlens: np.ndarray, skip: int | np.ndarray) -> np.ndarray:
-        """Return one vector for each sequence [B, width], of the vectors of their tokens [N, D]; see `pool`."""
+        """Return one vector for each sequence [B, width], from the vectors [N, D] of tokens; the arguments are those of
+        `pool`."""
         return pool(vectors, cu_seqlens, self._pooling, skip)
 
     def _token_vectors(self, batch: Batch, stop: Stop) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""Vectors in fewer bits, by the formulas of sentence-transformers' `quantize_embeddings`.
+"""Convert vectors to fewer bits, by the formulas of sentence-transformers' `quantize_embeddings`.
 
     uint8       floor((x - min) / ((max - min) / 255)), from 0 to 255, with the min and max of each dimension
-    int8        the same less 128
-    ubinary     one bit a dimension, 1 where x > 0, eight in a byte
-    binary      the same less 128
+    int8        the number of uint8, minus 128
+    ubinary     one bit for each dimension, 1 where x > 0, eight in a byte
+    binary      the byte of ubinary, minus 128
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 
 
 def quantize_vectors(vectors: np.ndarray, precision: str, ranges: Any = None) -> np.ndarray:
-    """Return float32 vectors [n,D] in fewer bits: [n,D], or [n, D/8] with one bit a dimension.
+    """Return float32 vectors [n,D] in fewer bits: int8 or uint8 [n,D], or [n, D/8] with one bit for each dimension.
 
-    precision: one of `PRECISIONS` but "float32", in which the caller has them.
-    ranges: [2,D], the smallest and the largest number of each dimension; None for those of these vectors, which makes
-    the result of a vector depend on the others. Raises `InputError`.
+    precision: one of `PRECISIONS` but "float32". ranges: [2,D]: the smallest and the largest number of each dimension;
+    None for those of these vectors, with which the result of a vector depends on the others. Raises `InputError`.
     """
     if precision in ("binary", "ubinary"):
         bits = np.packbits(vectors > 0, axis=-1)

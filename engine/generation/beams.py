@@ -1,4 +1,4 @@
-"""Search with beams, as transformers 5 does (`generation/utils.py: _beam_search`).
+"""`BeamGroup`: search with beams, as transformers 5 does (`generation/utils.py: _beam_search`).
 
 A request has up to num_beams = W live beams, and begins with one. In each step
 
@@ -32,20 +32,22 @@ from .top_k import best, log_sum_exp
 from .works import Outcome
 
 Candidate: TypeAlias = tuple[int, int, float, StopText | None, tuple[TokenLogprob, ...]]
-"""(row, token, total, text, logprobs): the row of a beam in the step, a token that may continue it, and of the beam
-with this token the sum of its log probabilities, its text (None without stop texts), and the log probabilities of its
-new tokens (empty unless the results tell them)."""
+"""(row, token, total, text, logprobs): the row of a beam in the step, and a token that may continue it. The other three
+are of the beam with this token: the sum of its log probabilities, its text (None without stop texts), and the log
+probabilities of its new tokens (empty unless results tell them)."""
 
 
 class BeamGroup(PathGroup):
     """Beam searches with equally many beams and candidates."""
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
+        """like: one of its works, all of which have the same `Generation.key`."""
         super().__init__(like, vocab_size)
         self.beams, self.candidates = like.beams, like.candidates
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the live beams after this step; the results and tokens of requests that end go into `outcome`."""
+        """Return the live beams after this step; the results and tokens of requests that end go into `outcome`. paths:
+        the live beams before it, side by side for each request; path i has row i of the scores."""
         runs, W = _runs(paths), self.beams
         first = np.array([begin for _, begin, _ in runs])
         counts = np.array([count for _, _, count in runs])
@@ -59,39 +61,39 @@ class BeamGroup(PathGroup):
             of_rows, next_tokens, totals, _ = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
             if best_go_on and not is_full and len(work.finished) < W and parents[0].text is None and not self.tells:
-                # Nothing ends in this step, which is usual.
+                # In this usual case no candidate can end, so the first W candidates are the new beams.
                 going_on: list[Candidate] = [*islice(zip(of_rows, next_tokens, totals, repeat(None), repeat(())), W)]
-                live += _continued(paths, begin, parents, going_on, outcome)
+                live += _continue_beams(paths, begin, parents, going_on, outcome)
                 continue
             candidates = [(row, token, total, _text_after(paths[row], token),
                            (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())
                           for row, token, total, log_p in zip(*columns, strict=True) if total > -np.inf]
             beams = _finish_ended(work, paths, candidates, new, is_full)
             if beams and not _is_over(work, beams[0][2], new):
-                live += _continued(paths, begin, parents, beams, outcome)
+                live += _continue_beams(paths, begin, parents, beams, outcome)
             else:
                 _end(work, parents, outcome)
         return live
 
     def _candidates(self, paths: list[Path], scores: Scores, first: NDArray[np.intp], counts: NDArray[np.intp]
                     ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.int64], NDArray[np.float64]]:
-        """Return the sums, rows, tokens and own log probabilities of the best candidates of each request, best first.
+        """Return (sums, rows, tokens, the model's log probabilities) of each request's best candidates, best first.
 
-        Each is [requests, candidates]; a sum of -inf stands for no candidate. first, counts: the first row of each
-        request, and the number of its rows.
+        Each is [requests, candidates]; a sum of -inf stands for no candidate. first, counts: [requests]: the first row
+        of each request, and the number of its rows.
         """
         values, ids, own = self._log_probabilities(paths, scores)
         sums = values + np.array([path.total for path in paths])[:, None]
         R, k = sums.shape
         beams = int(counts.max())
-        if len(first) * beams > R:  # some requests have fewer beams; beams with the sum -inf fill them up
+        if len(first) * beams > R:  # some requests have fewer beams: pad these with beams whose sums are -inf
             beam = np.arange(R) - np.repeat(first, counts)      # the number of each row in its request
             padded = np.full((len(first), beams, k), -np.inf)
             padded[np.repeat(np.arange(len(first)), counts), beam] = sums
             sums = padded
         sums = sums.reshape(len(first), beams * k)
         order = np.argsort(-sums, axis=1, kind="stable")[:, : self.candidates]
-        # A padded beam, whose sum is -inf, may lie behind the last row.
+        # A number in `order` is beam * k + place. The row of a padded beam may lie behind the last row, so bound it.
         rows = np.minimum(first[:, None] + order // k, R - 1)
         columns = rows, order % k
         return np.take_along_axis(sums, order, axis=1), rows, ids[columns], own[columns]
@@ -100,14 +102,14 @@ class BeamGroup(PathGroup):
                            ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
         """Return (changed log probabilities, ids, the model's log probabilities) of each row's best tokens: [R, k].
 
-        The third array means nothing unless results tell log probabilities (`self.tells`). A row whose next token is
-        forced has its forced end tokens in place of its best tokens: each with the changed log probability 0.
+        The third array is valid only if results tell log probabilities (`self.tells`). A row whose next token is forced
+        has its forced end tokens in place of its best tokens, each with the changed log probability 0.
         """
         values, ids, own = self._best_tokens(paths, scores)
         forced = self.must_end(paths)
         if not forced:
             return values, ids, own
-        values, ids, own, of_forced = values.copy(), ids.copy(), own.copy(), self.told_of_forced(paths, scores)
+        values, ids, own, of_forced = values.copy(), ids.copy(), own.copy(), self.log_p_of_forced(paths, scores)
         for i in forced:
             ends = cast(Generation, paths[i].work).forced_ends[: values.shape[1]]
             values[i] = -np.inf
@@ -148,7 +150,7 @@ class BeamGroup(PathGroup):
 
 
 def _text_after(path: Path, token: int) -> StopText | None:
-    """Return the text of a beam with one more token; None for a request without stop texts."""
+    """Return a new text, that of a beam with one more token; None for a request without stop texts."""
     if path.text is None:
         return None
     text = path.text.fork()
@@ -156,14 +158,15 @@ def _text_after(path: Path, token: int) -> StopText | None:
     return text
 
 
-def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[Candidate], outcome: Outcome
-               ) -> list[Path]:
+def _continue_beams(paths: list[Path], begin: int, parents: list[Path], beams: list[Candidate], outcome: Outcome
+                    ) -> list[Path]:
     """Return the new live beams of a request, and put its old beams without a child into `outcome.left`.
 
     parents: its old beams, which are paths[begin : begin + len(parents)]. beams: one candidate for each new beam, best
-    first. The last child of a beam is the old object, which grows; each other child is a fork of it, made before.
+    first. The last child of a beam is the old object itself, which grows; its other children are forked before that.
     """
-    last, children = {row: i for i, (row, *_) in enumerate(beams)}, []
+    last = {row: i for i, (row, *_) in enumerate(beams)}        # the index of the last child of each row
+    children = []
     for i, (row, token, total, text, logprobs) in enumerate(beams):
         child = paths[row] if last[row] == i else paths[row].fork()
         child.append(token)
@@ -176,9 +179,9 @@ def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[C
 
 def _finish_ended(work: Generation, paths: list[Path], candidates: list[Candidate], new: int, is_full: bool
                   ) -> list[Candidate]:
-    """Finish those of the first W candidates that end; return the first W of all candidates that do not end.
+    """Finish each of the first W candidates that ends; return the first W of all candidates that do not end.
 
-    candidates: of one request, best first. new: the number of their new tokens. is_full: whether it is the greatest.
+    candidates: of one request, best first. new: the number of their new tokens. is_full: whether that is the limit.
     """
     W = work.beams
     ends = [is_full or token in work.ends_at or (text is not None and text.found is not None)
@@ -191,18 +194,18 @@ def _finish_ended(work: Generation, paths: list[Path], candidates: list[Candidat
 def _end(work: Generation, parents: list[Path], outcome: Outcome) -> None:
     """Put the results and the tokens of a request into `outcome`. parents: its beams before this step."""
     if not work.finished:  # every continuation is forbidden
-        work.finished = [*sorted((work.forbidden(path) for path in parents), key=_best_first)]
+        work.finished = [*sorted((work.result_of_forbidden(path) for path in parents), key=_best_first)]
     results = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
-    for told, result in zip(work.logprobs, results, strict=False):
-        told[:] = result.logprobs or ()
+    for logprobs, result in zip(work.logprobs, results, strict=False):
+        logprobs[:] = result.logprobs or ()
     outcome.done[work] = results
     outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
 
 
 def _finish(work: Generation, paths: list[Path], candidate: Candidate, new: int) -> None:
-    """Put a candidate that ends into `work.finished`, which keeps the W best results, if it is one of them.
+    """Put the result of a candidate that ends into `work.finished`, which keeps the W best results, best first.
 
-    new: the number of its new tokens.
+    paths: those of the step, by row. new: the number of new tokens of the candidate.
     """
     row, token, total, text, logprobs = candidate
     score = score_of(total, new, work.config.length_penalty)
@@ -218,25 +221,26 @@ def _finish(work: Generation, paths: list[Path], candidate: Candidate, new: int)
 
 
 def _best_first(result: Generated) -> float:
-    """Return the key by which results are sorted."""
+    """Return the key that sorts results by descending score."""
     return -result.score
 
 
 def _is_over(work: Generation, total: float, new: int) -> bool:
-    """Return whether a request ends whose best live beam has this sum, and `new` new tokens."""
+    """Return whether a request ends. total, new: the sum of the log probabilities of its best live beam, and the
+    number of the new tokens of that beam."""
     config, finished = work.config, cast(list[Generated], work.finished)
     if len(finished) < work.beams:
         return False
     if config.early_stopping is True:
         return True
     penalty = config.length_penalty
-    # "never" asks for the best score that the beam can still get: a penalty above 0 favours the greatest length.
+    # "never" compares the best score that the beam can still reach: with a penalty above 0, at the greatest length.
     length = work.limit - len(work.prompt) if config.early_stopping == "never" and penalty > 0 else new
     return score_of(total, length, penalty) <= finished[-1].score
 
 
 def _runs(paths: list[Path]) -> list[tuple[Generation, int, int]]:
-    """Return (request, its first row, the number of its rows) of each request; the rows of one lie side by side."""
+    """Return (request, its first row, the number of its rows) of each request, whose rows are side by side."""
     runs: list[tuple[Generation, int, int]] = []
     for i, path in enumerate(paths):
         if runs and runs[-1][0] is path.work:

@@ -1,4 +1,4 @@
-"""Calls: several works of one caller, and their results in order."""
+"""Submit several works of one caller to the queue, and give their results in order; methods/ and speech/ call this."""
 
 from __future__ import annotations
 
@@ -23,28 +23,26 @@ Task: TypeAlias = Generator[DecoderWork, Any, None]
 
 
 class Results(Iterator[Any]):
-    """The results of works, in order, each as soon as it is there; raises the error of a work that fails.
+    """An iterator over the results of works, in their order; `next` waits, and raises the error of a work that fails.
 
-    This is no generator function: when Python collects a generator, it runs its `finally` in the middle of other code.
-    This iterator has nothing to run then: the tickets die with it, and that ends their works.
+    It is no generator function, because Python, when it collects a generator, runs its `finally` in the middle of other
+    code. This iterator has nothing to run then: its tickets die with it, and that ends their works.
     """
 
     def __init__(self, queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER,
                  place: Callable[[int], str] | None = None):
-        """Submit all works.
-
-        place: returns what an error message calls the work of a number; None where the errors name it themselves.
-        """
-        owner = object()        # each call has its share of the tokens
+        """Submit all works. place: returns how an error message names work number i; None if errors name it."""
+        owner = object()        # each call is an owner of its own, so that calls get equal shares of the tokens
         self._tickets = deque(queue.submit(work, owner=owner, stop=stop) for work in works)
-        self._given, self._place = 0, place
+        self._given, self._place = 0, place     # `_given`: how many results were returned
 
     def __next__(self) -> Any:
+        """Wait for the results of the next work, and return them; an error begins with the name of the work."""
         if not self._tickets:
             raise StopIteration
         with nullcontext() if self._place is None else located(self._place(self._given)):
             results = self._tickets[0].result()
-        self._tickets.popleft()
+        self._tickets.popleft()     # after an error, the failed work stays in front for `close`
         self._given += 1
         return results
 
@@ -65,7 +63,7 @@ def all_logits(queue: StepQueue, sources: Sequence[Batch], texts: Sequence[NDArr
                ) -> list[NDArray[np.float32]]:
     """Return the logits after each token of each text: float32 [n, V] for a text of n tokens, n at least 1.
 
-    sources: the packed source of each text, which the encoder reads once.
+    sources: the packed source of each text. V: the size of the vocabulary.
     """
     works = [AllLogits(ids, queue.vocab_size, source, source.tokens)
              for source, ids in zip(sources, texts, strict=True)]
@@ -84,10 +82,10 @@ def run_tasks(queue: StepQueue, tasks: Iterable[Task], stop: Stop = NEVER) -> No
         while waiting or tickets:
             while waiting:
                 task, ended = waiting.popleft()
-                # No variable holds a work, which may hold much memory, while the next one is computed.
+                # Hold no work in a variable here: it would keep its memory while the next work is computed.
                 with suppress(StopIteration):
                     tickets[queue.submit(_next_work(task, ended), owner=owner, stop=stop)] = task
-            if tickets:
+            if tickets:     # wait until one of them has ended
                 queue.wait([ticket.entry for ticket in tickets], None)
             for ticket in [ticket for ticket in tickets if ticket.done]:
                 waiting.append((tickets.pop(ticket), ticket))
@@ -99,7 +97,7 @@ def run_tasks(queue: StepQueue, tasks: Iterable[Task], stop: Stop = NEVER) -> No
 
 
 def _next_work(task: Task, ticket: DecoderTicket | None) -> DecoderWork:
-    """Let a task go on to its next work, and return that. ticket: of the work before; None to begin the task."""
+    """Run a task up to its next work, and return this. ticket: that of its last work, ended; None to begin the task."""
     if ticket is None:
         return next(task)
     try:

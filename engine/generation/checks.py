@@ -1,4 +1,4 @@
-"""Check a request to generate, once, before it enters the queue."""
+"""Check a request to generate, once, and make the `Generation` that enters the queue; `PreparedModel` calls this."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MOST_ROWS = 1024
 def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: Lengths | None = None,
             kept: KeptSource | None = None, new_text: Callable[[], IncrementalText] | None = None,
             rules: Rules | None = None) -> Generation:
-    """Return a request that the model can compute; raises an `EngineError` for any other one.
+    """Return the `Generation` of a request; raises an `EngineError` for a request that the model cannot compute.
 
-    lengths: the bounds of a model that is ready to run; None for those of the stepper alone. kept: what the request
-    reads in place of its source, whose ids then only say which one it is. new_text: returns the text of no tokens yet;
-    None for a model without a tokenizer, whose requests can have no stop texts. rules: of its settings, as
-    `checked_rules` returns them; None where nobody has checked these.
+    lengths: the bounds of a model that is ready to run; None for those of the stepper alone. kept: the source that the
+    request reads in place of its own, whose ids then only identify it. new_text: returns a text without tokens yet;
+    None for a model without a tokenizer, whose requests can have no stop texts. rules: those of its settings, from
+    `checked_rules`; None to check the settings here.
     """
     if not isinstance(request, Request):
         raise InputError(f"requests must be Request objects, not {shown(request)}")
@@ -48,7 +48,7 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
     if lengths is not None:
         lengths.check(source, prompt, config)
     limit = config.limit(len(prompt), stepper.longest, "" if lengths is None else lengths.advice)
-    rows = config.num_return_sequences if config.do_sample else config.num_beams
+    rows = config.num_return_sequences if config.do_sample else config.num_beams        # of one step
     if rows > (most := max(budget.rows, MOST_ROWS)):
         raise InputError(f"a request may have {most:,} beams or samples, not {rows:,}; load the model with a "
                          "larger max_rows for more")
@@ -65,7 +65,7 @@ def checked_rules(stepper: SourceStepper, config: GenerationConfig) -> Rules:
 
 
 def _uniforms(uniforms: object, samples: int) -> NDArray[np.float64] | None:
-    """Return the numbers to draw with that a request gives, float64 [samples, n], checked; None if it gives none."""
+    """Return the random numbers of a request, checked: float64 [samples, n] in [0, 1); None if it has none."""
     if uniforms is None:
         return None
     try:

@@ -1,4 +1,6 @@
-"""`SourceStepper`: the steps of a model that generates, over the plans of its decoder and of its encoder of sources."""
+"""`SourceStepper`: the steps of a model that generates. It encodes sources with the encoder's plan, if there is one,
+before the decoder's plan computes a step. `StepQueue` calls it, in the thread that has the queue's turn.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class KeptSource:
     __slots__ = ("__weakref__", "close", "era", "request", "vectors")
 
     def __init__(self, vectors: Callable[[Stop], NDArray[np.float32]]):
-        """vectors: returns the vectors of the encoder [S, D]; its argument says when to stop."""
+        """vectors: computes the encoder's output [S, D], for S positions of the source; its argument ends it early."""
         self.vectors = vectors
         self.request = -1
         """The number of the decoder's request that has the keys and values; -1 before the first step."""
@@ -44,11 +46,11 @@ class KeptSource:
 
 
 Source = Batch | KeptSource | None
-"""What a request reads: the batch of one text, or a source of another kind; None for a model without an encoder."""
+"""The source of a request: the packed batch of one text, or a kept source; None for a model without an encoder."""
 
 
 class _Era:
-    """The owner of the requests that a stepper has opened in its decoder, which ends them when this object dies."""
+    """The owner of the requests that a stepper opens between two resets. When it dies, the decoder ends them."""
 
 
 class SourceStepper:
@@ -60,20 +62,20 @@ class SourceStepper:
     def __init__(self, decoder: Decoder, encoder: Plan | None = None, config: ModelConfig | None = None):
         """Take a decoder's plan and, for a decoder that reads a source, an encoder's plan and configuration."""
         self._decoder, self._encoder, self._config = decoder, encoder, config
-        self._open: set[int] = set()        # the open requests, but those of a `KeptSource`
+        self._open: set[int] = set()        # the open requests without those of a `KeptSource`
         self.reset()
 
     def reset(self) -> None:
-        """End all requests, also one that the decoder had opened when an interrupt came, before it was noted here."""
-        for request in self._open:      # in a forked child, the frame of a thread that it lacks may hold the old era
+        """End all requests, also one that the decoder had opened when an interrupt came before `open` noted it."""
+        for request in self._open:      # in a forked child, the frame of a lost thread may keep the old era alive
             self._decoder.close(request)
         self._open = set()
-        self._era = _Era()      # the decoder ends the requests of the old one when that dies
+        self._era = _Era()      # the old era dies here, which ends its requests
         self._waiting: dict[int, Batch | KeptSource] = {}       # the sources that are not encoded yet, by request
 
     @property
     def vocab_size(self) -> int:
-        """Return V."""
+        """Return V, the number of logits of a row."""
         return self._decoder.vocab_size
 
     @property
@@ -83,11 +85,11 @@ class SourceStepper:
 
     @property
     def exp(self) -> Exp:
-        """Return e^x of scores, with the bits of the decoder."""
+        """Return the function e^x for scores, with the bits that the decoder computes."""
         return exp if self._decoder.portable else np.exp
 
     def packed(self, source: NDArray[np.int64] | None) -> Batch | None:
-        """Return a source [S] as `open` takes it: as the encoder reads it. Raises an error if it cannot read it."""
+        """Return a source [S] packed for the encoder, for `open`; raises an error if the model cannot read it."""
         if self._encoder is None and source is not None:
             raise UnsupportedError("this model has no encoder, so a request has a prompt and no source")
         if self._encoder is not None and (source is None or not len(source)):
@@ -95,9 +97,9 @@ class SourceStepper:
         return None if self._config is None or source is None else pack(self._config, [source])[0]
 
     def open(self, source: Source) -> int:
-        """Begin a request and return its number. A `KeptSource` that has an open request goes on with it."""
+        """Begin a request and return its number; for a `KeptSource` with an open request, return the number of that."""
         if isinstance(source, KeptSource):
-            if source.era is not self._era:
+            if source.era is not self._era:     # it has no request, or one from before a reset
                 source.close()
                 source.request = self._decoder.open(source)
                 source.close, source.era = partial(self._decoder.close, source.request), self._era
@@ -111,22 +113,22 @@ class SourceStepper:
 
     @property
     def held(self) -> int:
-        """Return the tokens that the cells in use have room for."""
+        """Return the number of tokens that the cells in use have room for."""
         return self._decoder.held
 
     def cut(self, hypothesis: int, length: int, request: int) -> int:
-        """Let a request have the first tokens of a hypothesis, as `engine.backends.interfaces.Decoder` describes."""
+        """Return a new hypothesis of a request: the first `length` tokens of another one, which are not copied."""
         return self._decoder.cut(hypothesis, length, request)
 
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
-        """Encode the sources that the rows need, and compute the step as `engine.backends.interfaces.Decoder` does."""
+        """Encode the sources that these rows need, compute the decoder's step, and return the scores of the rows."""
         if self._waiting:
             self.encode([row.request for row in rows], stop)
         return self._decoder.step(rows, stop)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                           stop: Stop = NEVER) -> NDArray[np.float32]:
-        """Return weights of cross-attention, as `engine.backends.interfaces.Decoder` describes."""
+        """Return the weights of cross-attention of some heads, [heads, tokens, S], in a pass over all these tokens."""
         if self._waiting:
             self.encode([request], stop)
         return self._decoder.attention_weights(request, tokens, heads, stop)
@@ -136,14 +138,15 @@ class SourceStepper:
         self._decoder.release(hypotheses)
 
     def close(self, request: int) -> None:
-        """End a request; the keys and values of a `KeptSource` stay."""
+        """End a request; that of a `KeptSource` stays open, with its keys and values."""
         if request in self._open:
             self._open.discard(request)
             self._waiting.pop(request, None)
             self._decoder.close(request)
 
     def encode(self, requests: Iterable[int], stop: Stop) -> None:
-        """Encode the sources of these requests that were not encoded yet, and let the decoder keep keys and values."""
+        """Encode the sources of these requests that were not encoded yet, all texts in one batch; the decoder keeps
+        their keys and values."""
         needed = {request: self._waiting[request] for request in requests if request in self._waiting}
         texts = {request: source for request, source in needed.items() if isinstance(source, Batch)}
         if texts:
@@ -154,5 +157,5 @@ class SourceStepper:
             if isinstance(source, KeptSource):
                 vectors = source.vectors(stop)
                 self._decoder.cache_sources([request], vectors, np.array([0, len(vectors)], np.int32), stop)
-        for request in needed:
+        for request in needed:      # only now, so that an interrupted call can be repeated
             del self._waiting[request]

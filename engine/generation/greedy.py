@@ -1,4 +1,5 @@
-"""Continue each hypothesis with one token: the best one (greedy search), or a random one (sampling)."""
+"""`SingleGroup`: the group that continues each hypothesis with one token: the best one (greedy search), or one that a
+random number draws (sampling)."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ from .works import Outcome, StepWork
 
 
 class SingleGroup(PathGroup):
-    """Greedy search of requests, or sampling for them.
+    """Requests with greedy search, or requests with sampling.
 
     The samples of a request share its prompt: the first step has one row for all of them.
     """
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
+        """like: one of its works, all of which have the same `Generation.key`."""
         super().__init__(like, vocab_size)
         self._exhausted: set[Generation] = set()
         """The requests whose `uniforms` have no number left."""
@@ -37,7 +39,7 @@ class SingleGroup(PathGroup):
         self._exhausted.discard(cast(Generation, work))
 
     def make_choice(self, path: Path, changes: Changes | None) -> Want:
-        """Return how the next token of a hypothesis is chosen, from logits with these changes; it uses up numbers."""
+        """Return how the next token of a hypothesis is chosen; sampling uses up one random number of each sample."""
         if not self.draws:
             return super().make_choice(path, changes)
         return Want(draw=cast(Generation, path.work).draw, likely=self.likely, numbers=self._next_numbers(path),
@@ -58,7 +60,7 @@ class SingleGroup(PathGroup):
             return (0.0,) * len(path.numbers)
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the hypotheses that go on after this step; tokens, results and errors go into `outcome`."""
+        """Return the hypotheses that go on; tokens, results and errors go into `outcome`. Path i has row i."""
         children, rows = self._children(paths)
         tokens, log_p, own, dead = self._next_tokens(paths, children, rows, scores)
         for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
@@ -66,7 +68,7 @@ class SingleGroup(PathGroup):
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
                                               f"{work.uniforms.shape[1]}")
         live, likely = [], self.likely_tokens(scores)
-        for path, row, token, token_log_p, told, is_dead in zip(
+        for path, row, token, token_log_p, own_log_p, is_dead in zip(
                 children, *(column.tolist() for column in (rows, tokens, log_p, own, dead)), strict=True):
             work = cast(Generation, path.work)
             if work in outcome.failed:
@@ -74,7 +76,7 @@ class SingleGroup(PathGroup):
             ended, total = is_dead or token in work.ends_at, path.total + token_log_p
             if not ended:
                 if self.tells:
-                    work.note(path.sample, path.length - work.first, logprob_of(token, told, likely[row]))
+                    work.note(path.sample, path.length - work.first, logprob_of(token, own_log_p, likely[row]))
                 outcome.tokens.append((work, path.sample, token))
                 if path.text is not None:
                     path.text.add(token)
@@ -84,7 +86,7 @@ class SingleGroup(PathGroup):
                     live.append(path)
                     continue
             if is_dead:
-                result = work.forbidden(path)
+                result = work.result_of_forbidden(path)
             else:
                 new = path.length + 1 - len(work.prompt)
                 result = work.result(path, token, score_of(total, new, work.config.length_penalty), path.text)
@@ -94,7 +96,7 @@ class SingleGroup(PathGroup):
         return live
 
     def _children(self, paths: list[Path]) -> tuple[list[Path], NDArray[np.intp]]:
-        """Return the hypotheses that get a next token, and the row of the scores of each.
+        """Return (the hypotheses that get a next token, the row of the scores of each).
 
         A path goes on as itself; a prompt that was just read becomes a hypothesis for each sample, all with its row.
         """
@@ -115,47 +117,46 @@ class SingleGroup(PathGroup):
         return children, np.array(rows, np.intp)
 
     def _next_tokens(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores
-              ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return (tokens, log_p, own, dead), with one element for each child.
+                     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """Return (tokens, log_p, own, dead), each [children].
 
         tokens: the next ids. log_p: their log probabilities under the model, as `Generated.score` adds them: 0 for a
         forced token. own: the same with the bits of `Scored`, for results that tell them. dead: whether no token is
         allowed.
 
-        paths: of the R rows of the scores. rows: [children]: the row of each child; a prompt that was just read has one
-        row, and a child for each sample.
+        paths: the hypothesis of each row of the scores, R of them. children, rows: as `_children` returns them.
         """
         if self.needs_logits:
             logits = self.logits(scores)
-            words, log_total = self._of_logits(paths, logits), log_sum_exp(logits, self.exp)
+            words, log_total = self._choose_from_logits(paths, logits), log_sum_exp(logits, self.exp)
         else:
             words, log_total = scores.chosen.drawn if self.draws else scores.chosen.best, scores.chosen.log_sum_exp
-        if not self.draws:      # the samples of a prompt share its best token
+        if not self.draws:      # words of rows become words of children; drawn words are of children already
             words = words[rows]
-        # The model's own logits of the tokens, without the changes and the filters, for `Generated.score`.
+        # `Generated.score` is of the model's own logits of the tokens, without the rules and the filters.
         log_p = own = words.own - log_total.astype(np.float64)[rows]
         if self.needs_logits and self.tells:
             own = words.own - scores.chosen.log_sum_exp.astype(np.float64)[rows]
         tokens, dead = words.ids.copy(), np.isneginf(words.values)
         if forced := self.must_end(children):
-            own, of_rows = own.copy(), self.told_of_forced(paths, scores)
+            own, log_p_of_rows = own.copy(), self.log_p_of_forced(paths, scores)
             for i in forced:
                 tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
-                own[i] = of_rows[int(rows[i])][0] if of_rows else 0
+                own[i] = log_p_of_rows[int(rows[i])][0] if log_p_of_rows else 0
         return tokens, log_p, own, dead
 
-    def _of_logits(self, paths: list[Path], logits: NDArray[np.float32]) -> Words:
-        """Return the words that follow hypotheses, chosen from all their logits [R, V]; `own` has the unchanged ones.
-        """
-        wants = [replace(path.choice, changes=None) for path in paths]      # `self.changed` applies the changes
+    def _choose_from_logits(self, paths: list[Path], logits: NDArray[np.float32]) -> Words:
+        """Choose the next words of hypotheses from all their logits [R, V]; `Words.own` has the unchanged logits."""
+        wants = [replace(path.choice, changes=None) for path in paths]      # `apply_rules` makes the changes
         found = choose(self.apply_rules(paths, logits), wants)
         words = found.drawn if self.draws else found.best
-        own = np.repeat(logits, [len(want.numbers) or 1 for want in wants], axis=0)
+        own = np.repeat(logits, [len(want.numbers) or 1 for want in wants], axis=0)     # one line for each word
         return replace(words, own=own[np.arange(len(own)), words.ids])
 
 
 def _numbers_of(work: Generation, sample: int) -> Callable[[], float]:
-    """Return a function that returns one uniform number of a sample after the other: of `uniforms`, or by the seed."""
+    """Return a function that returns a sample's next number, by the seed or from `uniforms`; it raises `StopIteration`
+    where these end."""
     if work.uniforms is not None:
         return iter(work.uniforms[sample].tolist()).__next__
     number = work.first_sample + sample
@@ -163,9 +164,9 @@ def _numbers_of(work: Generation, sample: int) -> Callable[[], float]:
 
 
 def _end(path: Path, result: Generated, outcome: Outcome) -> None:
-    """Keep the result of a sample; the request is done with the last one."""
+    """Keep the result of a sample, whose hypothesis ends; with the last sample, put all results into `outcome.done`."""
     work = cast(Generation, path.work)
     work.finished[path.sample] = result
     outcome.left.append(path)
-    if all(one is not None for one in work.finished):
+    if all(finished is not None for finished in work.finished):
         outcome.done[work] = list(work.finished)

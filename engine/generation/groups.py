@@ -1,7 +1,8 @@
-"""Generations, and the groups of them whose rows compute alike, whatever else their settings are.
+"""`Generation`, a request to generate as a work of the queue, and `PathGroup`, the generations that compute alike.
 
-A group has one search, greedy or with beams, one number of best tokens to look at, and needs all logits or does not.
-All other settings belong to a row: temperature, filters, seeds, penalties, end tokens and limits.
+`checks.py` makes the generations; `SingleGroup` (greedy.py) and `BeamGroup` (beams.py) are the groups. A group has one
+search, one number of best tokens to look at, and needs all logits or does not. All other settings belong to a row:
+temperature, filters, seeds, penalties, end tokens and limits.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ALL = -1
 
 @dataclass(eq=False, slots=True)
 class Path(Sequence):
-    """A hypothesis of a generation."""
+    """A hypothesis of a generation: its ids so far, their score, and how the next token is chosen."""
 
     sample: int = ALL
     """The number of the sample that it belongs to; ALL before the model has read the prompt."""
@@ -50,18 +51,18 @@ class Path(Sequence):
     numbers: list[Callable[[], float]] = field(default_factory=list)
     """One function for each sample that is drawn from its scores: it returns the sample's next uniform number."""
     follower: Follower | None = None
-    """What its rules know of its ids; None without rules."""
+    """Makes the changes that the rules ask for from the ids so far; None without rules."""
     choice: Want = GREEDY[0]
     """How its next token is chosen."""
     prepared: int = 0
-    """The length for which `choice` is made: a step that is computed once more does not draw a number twice."""
+    """The `length` for which `choice` was made: a step that is computed once more must not draw a number twice."""
     text: StopText | None = None
     """The text of its new tokens, of a request with stop texts."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """The log probabilities of the new tokens of a beam, if its request wants them."""
 
     def fork(self) -> Path:
-        """Return a hypothesis with the same ids, of which the model has read the same.
+        """Return a copy, which shares the keys and values of the ids that the model has read.
 
         The fields that are not named keep their defaults. `prepared` 0 lets `prepare` make a choice for its next token;
         `SingleGroup` gives it the `numbers` of its sample; and `goal` and `is_back` are of hypotheses that may give
@@ -83,13 +84,13 @@ class _EchoedPath(Path):
     """
 
     def row(self, n: int) -> Row:
-        """Return the row of a step that reads the next n ids."""
-        work = cast(Generation, self.work)
+        """Return the row of a step that reads the next n ids; until the prompt is scored, it wants each next id."""
+        work = cast(Generation, self.work)      # `super()` fails in a dataclass with slots
         return row_with_next(self, n, work.likely) if self.reads_prompt else Sequence.row(self, n)
 
     @property
     def reads_prompt(self) -> bool:
-        """Whether some of its ids have no log probability yet: its last id is not among `ids[:length]` until then."""
+        """Whether some ids of the prompt have no log probability yet; `ids[:length]` lacks its last id until then."""
         return self.length < cast(Generation, self.work).first
 
 
@@ -159,26 +160,27 @@ class Generation(StepWork):
         """The runs of n ids of the source, as `followers_of` returns them."""
 
     def _set_scores(self, vocab_size: int) -> None:
-        """Set what a step must give for each row: the best tokens, the likely ones, or all logits."""
+        """Set what a step must give for each row: the best tokens, the likely ones, or all logits. vocab_size: V."""
         config, rules = self.config, self.rules
         self.renormalizes = config.renormalize_logits and bool(rules) and self.beams > 1
         """Whether a beam search makes the probabilities sum to 1 again after the rules have changed them."""
         self.width = min(self.candidates, vocab_size) if self.beams > 1 else 1
         """The number of best tokens of a row that the search looks at, if it draws none."""
-        changes_log_p = self.beams > 1 and (rules.penalizes or self.renormalizes)       # not the logits
+        # A step can change logits itself. Log probabilities, which beam search penalizes, are changed after the step.
+        changes_log_p = self.beams > 1 and (rules.penalizes or self.renormalizes)
         self.needs_logits = changes_log_p or rules.timestamps is not None or self.width > MOST_TOP
         """Whether a step must give all logits of the rows of this request."""
         self.likely = min(config.logprobs or 0, vocab_size)
-        """The number of likely tokens in each place that the results have."""
+        """The number of likely tokens that results list for each place."""
         self.wants = self._wants(vocab_size)
-        """What a step gives for a row whose token no rule changes and no draw chooses."""
+        """What a step gives for a row without rules and without a random draw."""
 
     def _set_results(self) -> None:
-        """Set what the results begin with, and all of them if no token has to be computed."""
+        """Set `echo` and `logprobs`, with which results begin, and `known`, the results, if none has a new token."""
         config, prompt = self.config, self.prompt
         self.finished: list[Generated | None] = []
         """The result of each sample, or the best finished results of a beam search, best first."""
-        if config.logprobs is not None:     # `reset` keeps them: a stream may read them, and they come again alike
+        if config.logprobs is not None:     # `reset` keeps them: a stream reads them, and a repetition has equal ones
             self.logprobs = [[] for _ in range(config.num_return_sequences)]
         if config.echo:
             first = [] if config.logprobs is None else [TokenLogprob(int(prompt[0]), None)]
@@ -189,14 +191,14 @@ class Generation(StepWork):
             self.known = self._results_without_tokens()
 
     def apart(self) -> List[Generation]:
-        """Return one work for each sample, to be submitted in place of this work. The samples are the same.
+        """Return one work for each sample, to be submitted in place of this work. They make the same samples.
 
-        A server submits these, because each gives its row and its cells to others by itself, and this work would keep
-        all of its own to its end. Call it before this work has entered a queue.
+        A server submits these, because each frees its row and its cells as soon as its sample ends, and this work would
+        keep all of them to its end. Call it before this work has entered a queue.
 
-        They are shallow copies, with one request, one set of rules and one echo, which whichever reads the prompt first
-        fills; what a computation changes besides is made anew by `reset`. Their prompts share what is read of them, and
-        each reads its source itself.
+        They are shallow copies, which share the request, the rules and the echo: the work that reads the prompt first
+        fills the echo. `reset` makes anew what else a computation changes. The keys and values of the prompt are
+        computed once for all of them; those of the source, which an encoder reads, once for each.
         """
         if self.samples == 1 or self.known is not None:
             return [self]
@@ -213,30 +215,31 @@ class Generation(StepWork):
         return works
 
     def _reserves(self) -> bool:
-        """Return the value of `StepWork.reserves`."""
+        """Return whether all its room is promised at once (`StepWork.reserves`)."""
         return self.rows > 1 or bool(self.request.heads)
 
     def _wants(self, vocab_size: int) -> tuple[Want, ...]:
-        """Return the want of a token that no rule changes and no draw chooses. `PathGroup.prepare` makes the others."""
+        """Return the `wants` of a row without rules and without a random draw. `PathGroup.prepare` makes all others."""
         if not self.needs_logits:
             return (Want(best=self.width, likely=self.likely),)
         if self.config.logprobs is None:
             return ALL_LOGITS
-        # All logits as those of given ids, beside which a step gives the log-sum-exp that `score` has.
+        # Ask for the logits of all ids by their ids: then the step also gives the log-sum-exp with which `score` works.
         return (Want(ids=np.arange(vocab_size), likely=self.likely),)
 
     def _results_without_tokens(self) -> list[Generated]:
-        """Return the results of a request for no new tokens."""
-        one = self._generated([], 0.0, "length", None)
-        return [one if self.config.logprobs is None else replace(one, logprobs=())] * self.config.num_return_sequences
+        """Return the results of a request whose limit allows no new token: one empty result for each sample."""
+        empty = self._make_result([], 0.0, "length", None)
+        result = empty if self.config.logprobs is None else replace(empty, logprobs=())
+        return [result] * self.config.num_return_sequences
 
     def _most_cached(self) -> int:
-        """Return the most tokens that it may need room for."""
+        """Return the most tokens that it may need room for in the cache (`StepWork.cached`)."""
         most = self.limit - 1       # the model does not read the last token
         if not self.reserves:
             return most
-        shared = len(self.prompt) // BLOCK      # cells of the prompt; all others may be of one hypothesis alone
-        copies = self.rows - 1      # of a cell in which hypotheses part, while their parent still has its own
+        shared = len(self.prompt) // BLOCK      # full cells of the prompt, which all hypotheses share
+        copies = self.rows - 1      # a half-full cell is copied for each fork, while the parent still has its own
         one_more_pass = cells_of(self.limit) if self.request.heads else 0       # for weights of cross-attention
         return BLOCK * (shared + self.rows * (cells_of(most) - shared) + copies + one_more_pass)
 
@@ -257,7 +260,7 @@ class Generation(StepWork):
 
     @property
     def key(self) -> Hashable:
-        """Return the search, and what it looks at: requests with equal ones compute in one group."""
+        """Return what requests of one group have in common: the search, and which scores it reads."""
         candidates = self.candidates if self.beams > 1 else 0
         return self.beams, self.draws, self.width, candidates, self.needs_logits, self.config.logprobs
 
@@ -272,7 +275,7 @@ class Generation(StepWork):
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         follower = Follower(self.rules, len(self.prompt), self.followers) if self.rules else None
         text = self.new_text() if self.new_text is not None and self.config.stop_strings else None
-        if self.scores_prompt:
+        if self.scores_prompt:      # without the last id, which `after_prompt` adds; `row` makes the wants
             return [_EchoedPath(self, ids, length=self.first - 1, first_scored=0, follower=follower, text=text,
                                 wants=(Want(ids=ids[1:2], likely=self.likely),))]
         return [Path(self, ids, length=self.first, first_scored=self.first - 1, follower=follower, text=text,
@@ -283,25 +286,25 @@ class Generation(StepWork):
         heads, completed = self.request.heads, []
         if not heads:
             return results
-        before = [*self.prompt.tolist(), *forced_first(self.config, len(self.prompt))]
+        prefix = [*self.prompt.tolist(), *forced_first(self.config, len(self.prompt))]
         for result in results:
-            # The row of a token has the weights of the step that read it and chose the next one: none for the last id.
-            tokens = np.array([*before, *result.ids[:-1]], np.int64)
-            weights = stepper.attention_weights(self.number, tokens, heads, stop)[:, len(before) - 1 :]
-            weights = weights[:, : len(result.ids)]
+            # The weights [heads, tokens, S] of a token are those of the step that read it and chose the next one.
+            tokens = np.array([*prefix, *result.ids[:-1]], np.int64)
+            weights = stepper.attention_weights(self.number, tokens, heads, stop)[:, len(prefix) - 1 :]
+            weights = weights[:, : len(result.ids)]     # no row for a result without ids
             completed.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
         return completed
 
     def note(self, sample: int, place: int, logprob: TokenLogprob) -> None:
-        """Keep the log probability of a new token at this place of a result, unless it is there already."""
+        """Keep the log probability of the new token `place` (from 0) of a sample, unless it is there already."""
         if place == len(self.logprobs[sample]):
             self.logprobs[sample].append(logprob)
 
     def note_prompt(self, path: Path, lines: Iterable[tuple[float, tuple[TokenLogprob, ...]]]) -> None:
         """Keep the log probabilities of ids of the prompt, unless they are there already.
 
-        lines: (log probability, likely tokens) of the ids that follow the ids of the last step; the last of them is the
-        id at `path.read`.
+        lines: (log probability, likely tokens) of each id that follows one that the last step has read; the last line
+        is that of the id at place `path.read`.
         """
         assert self.echo is not None
         known, listed = self.echo.logprobs, [*lines]
@@ -310,15 +313,15 @@ class Generation(StepWork):
                 known.append(logprob_of(int(path.ids[place]), log_p, top))
 
     def after_prompt(self, path: Path, outcome: Outcome) -> list[Path]:
-        """Go on when all ids of the prompt have log probabilities: return the paths that are read on.
+        """Return the paths to go on with when all ids of the prompt have log probabilities.
 
-        There is none if the request wants no new tokens: it is done then.
+        There is none if the request wants no new tokens: then this puts its results into `outcome`.
         """
         if self.limit == self.first:
             outcome.left.append(path)
             outcome.done[self] = self._results_without_tokens()
             return []
-        path.append(int(self.prompt[-1]))       # which `begin` left out
+        path.append(int(self.prompt[-1]))       # `begin` left it out
         path.wants = self.wants
         return [path]
 
@@ -329,21 +332,22 @@ class Generation(StepWork):
     def result(self, path: Path, last: int, score: float, text: StopText | None) -> Generated:
         """Return the result of a hypothesis (`path`) that ends with one more token, `last`.
 
-        score, text: of all tokens, that one included. An end token is neither among the ids nor in the text.
+        score: of all its tokens with `last`. text: their text, `last` included; None for a request without stop texts.
+        An end token is neither among the ids of the result nor in its text.
         """
         ids = path.ids[self.first : path.length].tolist()
         if last in self.ends_at:
-            return self._generated(ids, score, "stop", path.text)
-        found = text is not None and text.found is not None
-        return self._generated([*ids, last], score, "stop" if found else "length", text)
+            return self._make_result(ids, score, "stop", path.text)
+        has_stop_text = text is not None and text.found is not None
+        return self._make_result([*ids, last], score, "stop" if has_stop_text else "length", text)
 
-    def forbidden(self, path: Path) -> Generated:
-        """Return a hypothesis, after which no token is allowed, as a result."""
+    def result_of_forbidden(self, path: Path) -> Generated:
+        """Return the result of a hypothesis after which the rules allow no token."""
         score = score_of(path.total, path.length - len(self.prompt), self.config.length_penalty)
-        return self._generated(path.ids[self.first : path.length].tolist(), score, "forbidden", path.text)
+        return self._make_result(path.ids[self.first : path.length].tolist(), score, "forbidden", path.text)
 
-    def _generated(self, ids: list[int], score: float, reason: FinishReason, text: StopText | None) -> Generated:
-        """Return a result with these new ids; it has the seed if numbers from the seed have drawn them."""
+    def _make_result(self, ids: list[int], score: float, reason: FinishReason, text: StopText | None) -> Generated:
+        """Return a result with these new ids and this text; with the seed if its numbers have drawn them."""
         return Generated(ids, score, reason, text=None if text is None else text.whole(),
                          stop_text=None if text is None else text.found,
                          seed=self.config.seed if self.draws and self.uniforms is None else None)
@@ -354,7 +358,7 @@ class Generation(StepWork):
 
 
 def _reads_prompt(path: Path) -> bool:
-    """Return whether a path is a prompt some of whose ids have no log probability yet."""
+    """Return whether a path is an echoed prompt, some of whose ids have no log probability yet."""
     return isinstance(path, _EchoedPath) and path.reads_prompt
 
 
@@ -364,13 +368,15 @@ def logprob_of(token: int, log_p: float, top: tuple[TokenLogprob, ...]) -> Token
 
 
 class PathGroup(Group):
-    """A group of generations. A subclass says which tokens follow."""
+    """A group of generations with one `Generation.key`. The method `choose` of a subclass says which tokens follow."""
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
         """like: one of its works, all of which have the same `Generation.key`."""
         super().__init__()
         self.vocab_size, self.width, self.needs_logits, self.exp = vocab_size, like.width, like.needs_logits, like.exp
-        self.draws, self.likely, self.tells = like.draws, like.likely, like.config.logprobs is not None
+        self.draws, self.likely = like.draws, like.likely
+        self.tells = like.config.logprobs is not None
+        """Whether results tell the log probabilities of their tokens."""
         self._ruled = self._forced = self._echoing = 0
         """The number of requests with rules, of those with a forced end token, and of those that score prompts."""
 
@@ -386,9 +392,9 @@ class PathGroup(Group):
         super().leave(work)
 
     def _count(self, work: StepWork, sign: int) -> None:
-        """Count a request (sign 1), or count it no longer (-1), for each rare kind that it is of.
+        """Add sign (1 or -1) to the count of each rare kind of requests that this work belongs to.
 
-        A group without a kind skips the work for it in each step.
+        In a group without requests of a kind, each step skips what only these need.
         """
         generation = cast(Generation, work)
         self._ruled += sign * bool(generation.rules)
@@ -396,7 +402,7 @@ class PathGroup(Group):
         self._echoing += sign * generation.scores_prompt
 
     def must_end(self, paths: List[Path]) -> list[int]:
-        """Return the places of the hypotheses whose next token is a forced end token."""
+        """Return the indices of the paths whose next token is a forced end token."""
         if not self._forced:
             return []
         return [i for i, path in enumerate(paths) if cast(Generation, path.work).must_end(path)]
@@ -419,23 +425,23 @@ class PathGroup(Group):
             if tells_forced and (work := cast(Generation, path.work)).must_end(path):
                 path.wants = (replace(path.choice, ids=np.array(work.forced_ends)),)
 
-    def told_of_forced(self, paths: List[Path], scores: Scores) -> dict[int, NDArray[np.float64]]:
-        """Return the model's log probabilities of the forced end tokens of hypotheses that must end, if results tell.
+    def log_p_of_forced(self, paths: List[Path], scores: Scores) -> dict[int, NDArray[np.float64]]:
+        """Return the model's log probabilities [n] of the n forced end tokens of each path that must end.
 
-        The keys are the places of these hypotheses in `paths`, each of which has one line of the scores.
+        The keys are indices in `paths`, each of which has one line of the scores. It is empty unless `self.tells`.
         """
         found, begin = {}, 0
         for place in self.must_end(paths) if self.tells else ():
             ends = cast(Generation, paths[place].work).forced_ends
             if self.needs_logits:
                 own = self.logits(scores)[place, ends]
-            else:       # no other line has given ids
+            else:       # `prepare` has asked for these ids, and in no other line for any ids
                 own, begin = scores.chosen.given[begin : begin + len(ends)], begin + len(ends)
             found[place] = own - scores.chosen.log_sum_exp[place].astype(np.float64)
         return found
 
     def logits(self, scores: Scores) -> NDArray[np.float32]:
-        """Return all logits [R, V] of a step of requests that need them, wherever `Generation._wants` has put them."""
+        """Return all logits [R, V] of a step for requests that need them; `Generation._wants` says in which field."""
         return scores.chosen.given.reshape(-1, self.vocab_size) if self.tells else scores.logits
 
     def make_choice(self, path: Path, changes: Changes | None) -> Want:
@@ -443,7 +449,7 @@ class PathGroup(Group):
         return Want(best=self.width, likely=self.likely, changes=changes)
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Continue hypotheses with the scores of their last tokens, and keep those that go on as `live`."""
+        """Continue hypotheses with the scores of their last tokens, and keep in `live` the hypotheses that go on."""
         paths, begun = cast(list[Path], sequences), cast(list[Path], [])
         if self._echoing and any(map(_reads_prompt, paths)):
             paths, scores, begun = self._note_prompts(paths, rows, scores, outcome)
@@ -453,8 +459,8 @@ class PathGroup(Group):
                       ) -> tuple[list[Path], Scores, list[Path]]:
         """Note the log probabilities of the tokens of prompts that this step has read.
 
-        Returns the other hypotheses, their scores, and the hypotheses that begin after a prompt that is read to its
-        end, for which the next step chooses.
+        Returns (the other hypotheses, their scores, the hypotheses whose prompt is now read to its end). The next step
+        chooses the first token of the last kind.
         """
         begun: list[Path] = []
         reads_prompt = [*map(_reads_prompt, paths)]
@@ -471,10 +477,10 @@ class PathGroup(Group):
 
     @abstractmethod
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
-        """Return the hypotheses that go on, those of a request side by side; put tokens and results into `outcome`."""
+        """Return the hypotheses that go on, side by side for each request; put tokens and results into `outcome`."""
 
     def likely_tokens(self, scores: Scores) -> List[tuple[TokenLogprob, ...]]:
-        """Return the likely tokens of each line of the scores, the likeliest first; () where results tell none."""
+        """Return the likely tokens of each line of the scores, the likeliest first; () if results list none."""
         if not self.likely:
             return [()] * (len(scores.logits) + len(scores.chosen.log_sum_exp))
         words, log_total = scores.chosen.likely, scores.chosen.log_sum_exp.astype(np.float64)

@@ -1,4 +1,4 @@
-"""How many tokens a prompt, a source and a text to score may have: one check for ids and for texts."""
+"""`Lengths`: how many tokens a prompt, a source and a text to score may have; checks.py and scoring.py ask it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..model.generation_config import GenerationConfig, check_length, ids_array
 from .results import forced_first
 
 _PADS_HAVE_NO_POSITION = ("m2m_100",)
-"""Families whose decoder numbers the tokens that are no padding."""
+"""Families whose decoder gives positions only to tokens other than the pad token."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class Bound:
     """The most tokens that one part of a request may have."""
 
     part: str
-    """What a message calls the part, such as "the prompt"."""
+    """The name of the part in a message, such as "the prompt"."""
     positions: int | None
     """The most tokens by the model's positions; None if they set no limit."""
     together: int | None = None
     """max_batch_tokens, for a source, which one step reads, and for a prompt of a model whose table of distances ends
     there; None for any other part."""
     verb: str = "reads"
-    """What the model does with the part."""
+    """The verb of the message: what the model does with the part."""
     advice: str = ""
-    """What else to do about a part with more tokens than the model has positions, for the end of a message."""
+    """The end of the message about too many tokens for the model's positions: what else the user can do."""
 
     @property
     def most(self) -> int | None:
@@ -53,18 +53,18 @@ class Lengths:
     def __init__(self, decoder: ModelConfig, encoder: ModelConfig | None, longest: int | None, together: int):
         """longest: the most tokens of a hypothesis, as the decoder's plan says. together: max_batch_tokens."""
         self._encoder, self._longest, self._vocab_size = encoder, longest, decoder.vocab_size
-        # Biases of distances have a table, which ends at max_batch_tokens: `longest` is this number then.
+        # A table of biases by distance ends at max_batch_tokens. Then `longest` is this number.
         table = None if longest == decoder.longest_sequence else longest
         self.prompt = Bound("the prompt", decoder.longest_sequence, table)
         self.source = Bound("the source", encoder.longest_sequence if encoder else None, together)
         self.scored = Bound("the text", None if longest is None else longest + 1, verb="scores")
         """The bound of a text that is scored from its second token on; the model does not read the last token."""
         self.target = replace(self.scored, part="the target", positions=longest)    # after a prompt of a token or more
-        self._pad = decoder.pad_token_id if decoder.family in _PADS_HAVE_NO_POSITION else None
+        self._pad = decoder.pad_token_id if decoder.family in _PADS_HAVE_NO_POSITION else None      # None: allowed
 
     @property
     def advice(self) -> str:
-        """Return what else to do about a text with more tokens than the model has positions, for a message's end."""
+        """Return the end of a message about too many tokens for the model's positions: what else the user can do."""
         return self.prompt.advice
 
     def name_long_context(self, longest: int) -> None:
@@ -80,7 +80,7 @@ class Lengths:
 
     def check_scored(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], continuation: Sequence[int]
                      ) -> NDArray[np.int64]:
-        """Return the ids of a continuation; raises `InputError` for a request that cannot be scored."""
+        """Return the ids of a continuation, int64 [n]; raises `InputError` for a request that cannot be scored."""
         self._check_source(source, prompt)
         self.prompt.check(len(prompt))
         ids = check_continuation(len(prompt), continuation, self._vocab_size, self._longest, self.advice)
@@ -88,7 +88,7 @@ class Lengths:
         return ids
 
     def _check_source(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64]) -> None:
-        """Check the source of a request, and whether its prompt has a token without a position."""
+        """Raise `InputError` for a source that is too long, or for a prompt that has a token without a position."""
         if self._encoder is not None and source is not None and len(source):
             self.source.check(len(source))
         self._check_pads("a prompt", prompt)
@@ -96,7 +96,7 @@ class Lengths:
     def _check_pads(self, what: str, ids: NDArray[np.int64]) -> None:
         """Raise `InputError` for the pad token in a text of a family that gives it no position of its own.
 
-        In transformers, whether the positions after a pad token count it depends on how many tokens one call reads.
+        The reason: in transformers, it depends on how many tokens one call reads whether later positions count it.
         """
         if self._pad is not None and (ids == self._pad).any():
             raise InputError(f"{what} has the id {self._pad} of the pad token, to which this family of models gives no "
@@ -107,8 +107,8 @@ def check_continuation(prompt: int, ids: Sequence[int], vocab_size: int, longest
                        ) -> NDArray[np.int64]:
     """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
 
-    prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
-    advice: what else to do, for the end of a message about too many.
+    prompt: the number of tokens before it. longest: the most tokens that the model reads; it never reads the last one
+    of the continuation. advice: the end of a message about too many tokens.
     """
     array = ids_array("a continuation", ids)
     if array.size and array.max() >= vocab_size:

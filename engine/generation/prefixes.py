@@ -1,6 +1,6 @@
-"""`Prefixes`: what a decoder has read, by its ids, so that no sequence reads what another one has read or is reading.
+"""`Prefixes`: a tree of the ids that a decoder has read, so that no sequence reads what another one has or is reading.
 
-Runs of blocks of ids lie in a tree, one for each key: those who may share. A block is a cell of the cache.
+Each key (`StepWork.cache_key`) has a tree, whose nodes are runs of blocks of ids. A block fills one cell of the cache.
 
     root --+-- [system prompt, 64 ids] --+-- [a question, 32 ids]
            |                             +-- [another question, 16 ids]
@@ -8,8 +8,8 @@ Runs of blocks of ids lie in a tree, one for each key: those who may share. A bl
 
 An open sequence has its place at the end of the run with the last block that it may share. Each run up to a place has
 a reader, the sequence that reads it for all, or a hypothesis, which a request of the tree holds after the reader left.
-Whoever needs a run takes a cut of the hypothesis of either, which copies nothing. A run that no place needs is kept
-until it has to go.
+A sequence that needs a run gets a cut of that hypothesis or of the reader's, which copies nothing. A run that no place
+needs is idle: it is kept until its cells are needed. `StepQueue` and `CacheRoom` call this.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ ITEM = 8
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """Blocks of ids that follow those of the parent."""
+    """A node of the tree: one or more blocks of ids, which follow those of the parent."""
 
     ids: bytes
     """Its ids as the bytes of int64 numbers, which Python compares fast."""
     parent: _Run | None
+    """The run before it; None for the root of a tree, which has no ids."""
     length: int
     """The number of ids from the root to its end."""
     reader: Sequence | None = None
     """The open sequence that has read it, or will read it."""
     hypothesis: int | None = None
-    """The hypothesis of the ids from the root to its end, which the request of the tree holds."""
+    """The hypothesis of the ids from the root to its end, which the request of the tree holds; None before."""
     users: int = 0
-    """The places at its end or below it."""
+    """How many places are at its end or below it."""
     children: dict[bytes, _Run] = field(default_factory=dict)
     """The next runs, by their first blocks."""
     key: Hashable = None
-    """The `cache_key` of the sequences that share the tree, at its root; None for other runs."""
+    """Of a root, the `cache_key` of the sequences that share the tree; None for other runs."""
 
     @property
     def count(self) -> int:
@@ -59,31 +60,33 @@ class Prefixes:
     """The prefixes that the sequences of one decoder share. It belongs to the thread that has the queue's turn."""
 
     def __init__(self, stepper: SourceStepper, most: int):
-        """most: the most tokens of all runs without a place, between two calls."""
+        """most: the most tokens that idle runs keep between two calls of users."""
         self._stepper, self.most = stepper, most
         self.found = 0
-        """The tokens that sequences have got without reading them."""
+        """The tokens that sequences have got without reading them, for statistics."""
         self.clear()
 
     def clear(self) -> None:
         """Forget everything, after the stepper has ended all requests."""
         self.kept = 0
-        """The tokens of the runs without a place."""
+        """The tokens of the idle runs."""
         self.beyond = 0
-        """How many more than `most` may be kept, while sequences wait that had to give way."""
+        """How many more tokens than `most` may be kept, while sequences wait that had to give way."""
         self._roots: dict[Hashable, _Run] = {}
+        """The root of each tree, by its key."""
         self._places: dict[StepWork, dict[Sequence, _Run | None]] = {}
         """The place of each sequence of each open request: a run, or None for a sequence that shares nothing yet."""
         self._shared: dict[StepWork, list[_Run]] = {}
-        """The last runs of the prompts that all hypotheses of open requests go on from."""
+        """The last runs of the prompts of open requests with several hypotheses, which all go on from these."""
         self._idle: dict[_Run, None] = {}
-        """The runs without a place, the least recently used first."""
+        """The idle runs, the least recently used first; a dict, because a set has no order."""
         self._request: int | None = None        # the request of the tree, while it holds hypotheses
 
     def enter(self, sequence: Sequence) -> None:
-        """Give a sequence its place, at the end of the last block that it may share: it reads its last id itself.
+        """Give a sequence its place, at the end of the last block that it may share: ids before the first scored one.
 
-        One with a source has none, because its cells depend on the source; nor has one whose work has steps of its own.
+        A sequence with a source gets none, because its cells depend on the source; nor does one whose work has steps of
+        its own.
         """
         work = sequence.work
         end = min(sequence.first_scored, sequence.length - 1) // BLOCK * BLOCK
@@ -91,11 +94,11 @@ class Prefixes:
             self._places.setdefault(work, {})[sequence] = self._add_user(sequence, end)
 
     def catch_up(self, sequence: Sequence) -> Sequence:
-        """Let a sequence have what others have read; return who reads next: it, or another one that it waits for.
+        """Give a sequence the ids that others have read; return who reads next: it, or another one that it waits for.
 
-        If it reads itself, it becomes the reader of the runs of its place that nobody else reads.
+        If it reads next, it becomes the reader of the runs up to its place that nobody else reads.
         """
-        found: tuple[int, int] | None = None        # the hypothesis that has read most of it, and the ids of that
+        found: tuple[int, int] | None = None        # (the hypothesis that has read most of it, how many of its ids)
         reads = sequence
         path = _runs_to(self._places.get(sequence.work, {}).get(sequence))
         for i, run in enumerate(path):
@@ -104,7 +107,7 @@ class Prefixes:
             if run.hypothesis is not None:
                 found = run.hypothesis, run.length
             elif run.reader is None or run.reader is sequence:
-                for each in path[i:]:       # its next part may end in any of them
+                for each in path[i:]:       # it goes on to read all of them
                     each.reader = each.reader or sequence
                 break
             elif run.reader.read >= run.length:
@@ -122,7 +125,7 @@ class Prefixes:
         return reads
 
     def ahead(self, sequence: Sequence) -> int:
-        """Return how many of a sequence's first ids the cache has, or has promised to others that read them."""
+        """Return how many first ids of a sequence need no cells of its own: the cache has them, or others read them."""
         length = 0
         for run in _runs_to(self._places.get(sequence.work, {}).get(sequence)):
             if run.hypothesis is None and (run.reader is None or run.reader is sequence):
@@ -133,7 +136,7 @@ class Prefixes:
     def known(self, ids: NDArray[np.int64], key: Hashable) -> int:
         """Return how many of the first ids of a prompt the cache has, or others read. Any thread may ask.
 
-        key: the `cache_key` of the prompt. Meanwhile the thread with the turn may change it: it is an estimate.
+        key: the `cache_key` of the prompt. It is an estimate: the thread with the turn may change the tree meanwhile.
         """
         data, run, length = ids.tobytes(), self._roots.get(key), 0
         while run is not None:
@@ -146,11 +149,12 @@ class Prefixes:
         return length
 
     def leave(self, sequence: Sequence, keeps: bool = True, soon: bool = False, forks: bool = False) -> None:
-        """Keep what a sequence has read, which is about to lose its hypothesis, and take its place away.
+        """Take away the place of a sequence that is about to lose its hypothesis, and keep the blocks that it has read.
 
-        A sequence that waits for it becomes the reader of the rest when it catches up. keeps: False to keep nothing.
-        soon: for a sequence that gives way: what is kept is the next to go, and is kept whatever the bound between
-        calls is. forks: several hypotheses go on from what was read, so that it is in use until the request ends.
+        A sequence that waits for it becomes the reader of the other blocks when it catches up. keeps: False to keep
+        nothing. soon: True for a sequence that gives way: its blocks are kept beyond the bound `most`, but are the next
+        ones to be freed. forks: whether several hypotheses go on from these blocks, which then stay in use until the
+        request ends.
         """
         places = self._places.get(sequence.work, {})
         if sequence not in places:
@@ -161,12 +165,12 @@ class Prefixes:
         for each in _runs_to(place):
             if each.reader is sequence:
                 each.reader = None
-        # While this works, it uses all that it has read, so that nothing of that goes.
+        # Add a user of all blocks that it has read, so that `_drop_user(place)` frees none of them.
         last = run = self._add_user(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
         self._drop_user(place)
         known = place.length if place else 0
-        for each in _runs_to(last):        # `run` becomes the last one that is kept
-            # Another sequence has read the same tokens into other cells, or reads them: only one of both is kept.
+        for each in _runs_to(last):        # `run` becomes the last run that is kept
+            # Behind its place, another sequence may have read the same ids into other cells: keep only those cells.
             if each.length > known and (each.hypothesis is not None or each.reader is not None):
                 run = each.parent
                 break
@@ -174,10 +178,10 @@ class Prefixes:
             self._shared.setdefault(sequence.work, []).append(run)
             for each in _runs_to(run):
                 each.users += 1
-        while run is not None and run.parent is not None:
+        while run is not None and run.parent is not None:       # give each run that is kept a hypothesis of the tree
             self._join(run)
             if run.hypothesis is None and (soon or self.most or run.users > 1):
-                run.hypothesis = self._held(sequence.hypothesis, run.length)
+                run.hypothesis = self._hold(sequence.hypothesis, run.length)
             run = run.parent
         kept_before = self.kept
         self._drop_user(last, soon)
@@ -186,7 +190,7 @@ class Prefixes:
         self.let_go(self.kept - self.most - self.beyond)
 
     def leave_all(self, work: StepWork, keeps: bool) -> None:
-        """Keep what all sequences of a request that ends have read. keeps: False to keep nothing."""
+        """Take away the places of a request that ends, and keep the blocks that it has read if `keeps` is True."""
         for sequence in [*self._places.get(work, ())]:
             self.leave(sequence, keeps)
         for run in self._shared.pop(work, ()):
@@ -194,7 +198,7 @@ class Prefixes:
         self.let_go(self.kept - self.most - self.beyond)
 
     def trim(self) -> None:
-        """Keep no more than between two calls, because no sequence waits that had to give way."""
+        """Keep no more than `most` tokens again, because no sequence waits any more that had to give way."""
         self.beyond = 0
         self.let_go(self.kept - self.most)
 
@@ -211,23 +215,23 @@ class Prefixes:
                 self._remove(run)
             else:
                 run.ids, run.length = run.ids[: -size * ITEM], run.length - size
-                run.hypothesis = self._held(old, run.length)
+                run.hypothesis = self._hold(old, run.length)
             self._stepper.release([old])
-        if not self._roots and self._request is not None:
+        if not self._roots and self._request is not None:       # no run is left, so the request of the tree ends
             self._stepper.close(self._request)
             self._request = None
 
-    def _held(self, hypothesis: int | None, length: int) -> int:
-        """Return a hypothesis of the tree's own request with the first tokens of another one."""
+    def _hold(self, hypothesis: int | None, length: int) -> int:
+        """Return a new hypothesis of the tree's own request, with the first `length` tokens of another hypothesis."""
         assert hypothesis is not None
         if self._request is None:
             self._request = self._stepper.open(None)
         return self._stepper.cut(hypothesis, length, self._request)
 
     def _add_user(self, sequence: Sequence, end: int) -> _Run | None:
-        """Count a user more of the runs with the first `end` ids of a sequence; return the last run, None for no ids.
+        """Count one more user of the runs with the first `end` ids of a sequence; return the last run, None for no ids.
 
-        Runs that are not there are made, and one that has other ids behind is split.
+        It makes the runs that are missing, and splits a run of which only the first blocks are these ids.
         """
         if not end:
             return None
@@ -252,9 +256,9 @@ class Prefixes:
         return run
 
     def _drop_user(self, run: _Run | None, soon: bool = False) -> None:
-        """Count a user less of a run and those above it. Runs that nobody uses any more are kept, if they were read.
+        """Count one user less of a run and of the runs above it. A run without users becomes idle, if it was read.
 
-        soon: what is kept is the next to go.
+        soon: whether these idle runs are the next ones to be freed.
         """
         idle: dict[_Run, None] = {}
         for each in _runs_to(run)[::-1]:
@@ -270,7 +274,7 @@ class Prefixes:
             self._idle |= idle
 
     def _split(self, run: _Run, at: int) -> _Run:
-        """Divide a run after some of its ids, and return the first part."""
+        """Divide a run after `at` ids; return a new run with these, the parent of the old run with the others."""
         begin = run.length - run.count
         upper = _Run(run.ids[: at * ITEM], run.parent, begin + at, run.reader, users=run.users)
         assert run.parent is not None
@@ -278,13 +282,13 @@ class Prefixes:
         run.ids, run.parent = run.ids[at * ITEM :], upper
         upper.children[_first_block(run.ids)] = run
         if run.hypothesis is not None:
-            upper.hypothesis = self._held(run.hypothesis, upper.length)
+            upper.hypothesis = self._hold(run.hypothesis, upper.length)
         if run in self._idle:
             self._idle[upper] = None
         return upper
 
     def _join(self, run: _Run) -> None:
-        """Let a run begin where its parent begins, if nobody uses the parent alone."""
+        """Merge the parents of a run into it, as long as a parent is no root, and has no other users and children."""
         parent = run.parent
         if parent is None or parent.parent is None or parent.users > run.users or len(parent.children) > 1:
             return
@@ -304,12 +308,12 @@ class Prefixes:
 
 
 def cells_of(tokens: int) -> int:
-    """Return the number of cells that so many tokens take."""
+    """Return the number of cells that this number of tokens takes."""
     return -(-tokens // BLOCK)
 
 
 def _runs_to(run: _Run | None) -> list[_Run]:
-    """Return the runs from below the root to this one."""
+    """Return the runs on the way from the root to this run, it included and the root not; none for None."""
     runs = []
     while run is not None and run.parent is not None:
         runs.append(run)
@@ -323,7 +327,7 @@ def _first_block(ids: bytes) -> bytes:
 
 
 def _count_common(first: bytes, second: bytes) -> int:
-    """Return how many first ids two runs share, in whole blocks."""
+    """Return how many first ids two runs (as bytes) have in common, rounded down to whole blocks."""
     n = min(len(first), len(second)) // ITEM
     differs = np.frombuffer(first, np.int64, n) != np.frombuffer(second, np.int64, n)
     return int(differs.argmax()) // BLOCK * BLOCK if differs.any() else n

@@ -1,4 +1,4 @@
-"""`PreparedModel`: a model that generates on a backend, which `Generator`, `Reranker` and `Transcriber` hold."""
+"""`PreparedModel`: a model that generates, ready to run on a backend, which `Generator` and its like hold."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class PreparedModel:
-    """The plans of a decoder and of its encoder, and the tokenizers of both sides."""
+    """The plans of a decoder and of its encoder, the tokenizers of both, and the queue of the works."""
 
     def __init__(self, model: Model, holder: str, options: RunOptions):
-        """Check a model and prepare its parts. holder: the class whose options these are, as messages name it."""
+        """Check a model and prepare its parts. holder: the name, in messages, of the class whose options these are."""
         from ..files.reading import release_pages
         from ..weights.model import Model  # here, because `import engine` shall stay light
 
@@ -44,7 +44,7 @@ class PreparedModel:
         if model.decoder is None or model.kind == "encode":
             raise UnsupportedError("this model has no decoder, so it generates no tokens; an Engine runs its encoder")
         chosen, keep_tokens = choose_backend(options.backend, options.bits, model.parts.values()), options.kept
-        assert isinstance(chosen, DecodingBackend)      # `choose_backend` looked
+        assert isinstance(chosen, DecodingBackend)      # `choose_backend` has checked it
         runs = {name: options.config(part.precision_for(options.precision)) for name, part in model.parts.items()}
         run = runs["decoder"]
         self.config: ModelConfig = model.decoder.config
@@ -63,24 +63,24 @@ class PreparedModel:
             self.encoder = chosen.prepare(model.encoder.config, model.encoder.weights, runs["encoder"])
         self.decoder = chosen.prepare_decoder(self.config, model.decoder.weights, run)
         self.cache = run.cache_precision        # here, after the backend has checked the precision
-        for part in model.parts.values():
+        for part in model.parts.values():       # the plans hold packed copies, so the pages of the file may go
             release_pages(part.weights.values())
         self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, run.max_tokens)
         self._tokenizers: dict[int, Tokenizer] = {}
         self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
         self._rules: tuple[GenerationConfig, Rules] | None = None
-        """The settings of the last request, and their rules: a call whose requests share settings checks them once."""
+        """The settings of the last request and their rules, so that requests with the same settings check them once."""
         self.queue = StepQueue(self._stepper, self.budget, options.cache_tokens, keep_tokens=keep_tokens)
 
     def settings_of_call(self, given: Mapping[str, Any]) -> GenerationConfig:
-        """Return the model's settings with the arguments of a call; raises `InputError`."""
+        """Return the model's settings, changed by the arguments of a call (given); raises `InputError`."""
         encode = None if self.text is None else partial(self.tokenizer(self.text).encode, add_special_tokens=False)
         return settings_of_call(self.generation, given, encode)
 
     def checked(self, request: Request, kept: KeptSource | None = None) -> Generation:
-        """Return a request that the model can compute; raises an `EngineError` for any other one.
+        """Return the work of a request; raises an `EngineError` for a request that the model cannot compute.
 
-        kept: what the request reads in place of its source, whose ids then only say which one it is.
+        kept: the source that the request reads in place of its own, whose ids then only identify it.
         """
         new_text, known = None if self.text is None else self.tokenizer(self.text).incremental, self._rules
         if known is None or known[0] is not request.config:
@@ -91,14 +91,14 @@ class PreparedModel:
                 ) -> Scoring:
         """Return the work whose results are log p(id | source, prompt, ids before it) of each id of a continuation.
 
-        temperature: logits are divided by it. seen: gets the logits before that. Raises `InputError` for wrong ids.
+        temperature: divides the logits. seen: is called with the logits before that, and the ids. Raises `InputError`.
         """
         return Scoring(self._stepper, request, continuation, temperature, seen, self.lengths)
 
     def tokenizer(self, text: TextConfig | None) -> Tokenizer:
-        """Return the tokenizer of one side, which cuts nothing off a text, and is made at its first use.
+        """Return the tokenizer of the encoder or the decoder, made at its first use; it cuts nothing off a text.
 
-        Raises `UnsupportedError` for None.
+        Raises `UnsupportedError` for None, a model without a tokenizer.
         """
         if text is None:
             raise UnsupportedError(f"{NO_TOKENIZER}; pass token ids, or add a tokenizer.json to its folder")
@@ -107,7 +107,7 @@ class PreparedModel:
         return self._tokenizers[id(text)]
 
     def with_text(self, result: Generated, echo: Echo | None = None) -> Generated:
-        """Return a result with its text, and with the texts of its log probabilities, if the model has a tokenizer.
+        """Return a result with its text and the texts of its tokens in `logprobs`, if the model has a tokenizer.
 
         echo: the prompt whose ids, text and log probabilities are put in front of those of the result.
         """
@@ -126,9 +126,10 @@ class PreparedModel:
         return self.tokenizer(self.text).decode(echo.ids) if echo.text is None and self.text is not None else echo.text
 
     def named(self, logprob: TokenLogprob) -> TokenLogprob:
-        """Return the log probability of a token with texts and bytes, if the model has a tokenizer."""
+        """Return a log probability with the texts and bytes of its token and of the likeliest tokens, if the model has
+        a tokenizer."""
         if self.text is None:
             return logprob
-        told = self.tokenizer(self.text).token_text
-        top = tuple([TokenLogprob(one.id, one.logprob, (), *told(one.id)) for one in logprob.top])
-        return TokenLogprob(logprob.id, logprob.logprob, top, *told(logprob.id))
+        text_and_bytes = self.tokenizer(self.text).token_text
+        top = tuple([TokenLogprob(one.id, one.logprob, (), *text_and_bytes(one.id)) for one in logprob.top])
+        return TokenLogprob(logprob.id, logprob.logprob, top, *text_and_bytes(logprob.id))

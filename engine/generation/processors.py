@@ -1,8 +1,8 @@
-"""Change the logits of the next token, as the logits processors of transformers do.
+"""Say how the logits of the next token are changed, as the logits processors of transformers do; a step applies this.
 
-`Rules` are what requests with equal settings have in common. A `Follower` belongs to one hypothesis: its sets and
-tables follow the ids, so that a new id costs the same after any number of others. The order of transformers does not
-matter, because a removal wins over a penalty; its forced tokens need no logits (results.py) and win over a removal.
+`Rules` are shared by requests with equal settings. A `Follower` belongs to one hypothesis: its sets and tables are
+updated with each new id, which costs the same after any number of ids. The order of the changes does not matter,
+because a removal wins over a penalty; forced tokens need no logits (results.py) and win over a removal.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from .timestamps import Timestamps
 from .top_k import Exp
 
 Followers: TypeAlias = Mapping[tuple[int, ...], tuple[int, ...]]
-"""The ids that may not follow a run of ids, by that run."""
+"""{run of ids: the ids that may not follow it}."""
 _SETTINGS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "ignore_eos",
              "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "eos_token_id",
              "min_new_tokens", "min_length", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
              "return_timestamps", "no_timestamps_token_id", "max_initial_timestamp_index")
-"""The settings that rules are made of."""
+"""The fields of `GenerationConfig` that rules depend on."""
 
 
 class Rules:
-    """The rules of some settings, for one vocabulary."""
+    """The changes of logits that some settings ask for, for one vocabulary."""
 
     def __init__(self, config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> None:
-        """exp: e^x of scores."""
+        """vocab_size: V. exp: the function e^x, for scores."""
         self.vocab_size, self.penalty = vocab_size, config.repetition_penalty
         self.presence, self.frequency = config.presence_penalty, config.frequency_penalty
         self.biases = config.logit_bias
         self.ngram, self.source_ngram = config.no_repeat_ngram_size, config.encoder_no_repeat_ngram_size
         single = [word[0] for word in config.bad_words_ids if len(word) == 1]
         self._ends = () if config.ignore_eos else config.eos_token_id
-        # An end token alone is not removed, as in transformers.
+        # A bad word that is one end token is not removed, as in transformers.
         self._always = frozenset({*single} - {*self._ends} | {*config.suppress_tokens})
         self._least_new = config.min_new_tokens
         self._least_length = 0 if self._least_new else config.min_length      # min_new_tokens wins, as in transformers
         self._at_begin = config.begin_suppress_tokens
         self._forces_first = config.forced_bos_token_id is not None
         self.words: dict[int, Followers] = {}
-        """The bad words of several ids, by the number of ids before the last one."""
+        """The bad words of several ids, as `Followers` by the number m of ids before the last one."""
         for word in config.bad_words_ids:
             if len(word) > 1 and word[-1] < vocab_size:
                 table: Any = self.words.setdefault(len(word) - 1, {})
@@ -56,7 +56,7 @@ class Rules:
             self.timestamps = Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
                                          config.max_initial_timestamp_index, exp)
         self._allowed: dict[tuple[bool, bool], IdSet | None] = {}
-        """What `allowed` returns, by whether end tokens are too early, and whether the next token is the first one."""
+        """The results of `allowed`, by (whether end tokens are too early, whether the next token is the first one)."""
 
     def __bool__(self) -> bool:
         """Return whether there is any rule."""
@@ -73,10 +73,10 @@ class Rules:
     def allowed(self, length: int, prompt: int) -> IdSet | None:
         """Return the ids that the rules about lengths allow as the next token; None for all.
 
-        length: the ids so far. prompt: how many of them are the prompt. Rules about runs of ids are the `Follower`'s.
+        length: the number of ids so far. prompt: how many of them are the prompt. `Follower` adds the rules about runs.
         """
-        # `begin_suppress_tokens` holds for the first token that is chosen. A token is forced only after a prompt of one
-        # token, the start token, and then the first chosen one stands behind it.
+        # `begin_suppress_tokens` holds for the first token that is chosen. After a prompt of one token, the start
+        # token, a first token may be forced. Then the first chosen token is the one after it.
         begins = length == prompt + (prompt == 1 and self._forces_first)
         is_early = length < self._least_length or length - prompt < self._least_new      # for an end token
         key = is_early, begins
@@ -88,37 +88,39 @@ class Rules:
 
 
 class Follower:
-    """What the rules know of one hypothesis: it follows the ids, and says how the logits after them are changed."""
+    """Follows the ids of one hypothesis, and says how the rules change the logits after them."""
 
     __slots__ = ("_added", "_addends", "_changes", "_length", "_most", "_new", "_ngrams", "_prompt", "_rules", "_seen",
                  "_tables", "_tail", "_used")
 
     def __init__(self, rules: Rules, prompt: int, source: Followers) -> None:
-        """prompt: the number of its ids. source: the runs of n - 1 ids of the source, for `source_ngram` n."""
-        self._rules, self._prompt, self._length = rules, prompt, 0
+        """prompt: the number of its ids. source: `followers_of` the source, with n of `rules.source_ngram`."""
+        self._rules, self._prompt, self._length = rules, prompt, 0      # `_length`: how many ids it has followed
         self._seen = IdSet(rules.vocab_size) if rules.penalizes else None
+        """All ids so far, which `repetition_penalty` changes."""
         self._used = IdSet(rules.vocab_size) if 1 in (rules.ngram, rules.source_ngram) else None
-        """The ids that never come again."""
+        """The ids that may not come again."""
         self._ngrams: dict[tuple[int, ...], tuple[int, ...]] = {}
+        """The `Followers` of the ids so far, for `no_repeat_ngram_size`."""
         self._tables: list[tuple[int, Followers]] = [*rules.words.items()]
-        """(m, which ids may not follow the last m ids)"""
+        """(m, table) for each rule about runs: by the last m ids, the table has the ids that may not follow them."""
         if rules.ngram > 1:
             self._tables.append((rules.ngram - 1, self._ngrams))
         if rules.source_ngram > 1:
             self._tables.append((rules.source_ngram - 1, source))
-        for id in source.get((), ()):       # of runs of one id, none of which may come again
+        for id in source.get((), ()):       # for n = 1, the ids of the source, none of which may come again
             self._ban_after_use(id)
-        self._most = max((m for m, _ in self._tables), default=0)
-        self._tail: list[int] = []      # the last ids, `_most` of them
-        self._changes: Changes | None = None
+        self._most = max((m for m, _ in self._tables), default=0)       # the longest run that a table has
+        self._tail: list[int] = []      # the last `_most` ids
+        self._changes: Changes | None = None        # the result of the last `follow`
         self._added: dict[int, float] = dict(rules.biases)
-        """What is added to the logit of an id."""
-        self._new: set[int] = set()     # the ids of new tokens, of rules that count them
+        """The number to add to the logit of an id."""
+        self._new: set[int] = set()     # the ids of the new tokens, which presence_penalty has already changed
         self._addends: Addends | None = None
-        """`_added` as a step takes it; None where it has to be made anew, or where nothing is added."""
+        """`_added` in the form that a step reads; None if it has to be made anew, or if nothing is added."""
 
     def fork(self) -> Follower:
-        """Return a follower that has followed the same ids, for a hypothesis that goes on with other ones."""
+        """Return a copy, for a hypothesis with the same ids so far that goes on with other ids."""
         child = object.__new__(Follower)
         for name in self.__slots__:
             setattr(child, name, getattr(self, name))
@@ -129,18 +131,19 @@ class Follower:
         return child
 
     def follow(self, ids: NDArray[np.int64], length: int) -> Changes | None:
-        """Note the ids up to this length that came since the last call; return how the logits after them are changed.
+        """Note the ids since the last call, up to `length`; return how the logits after them are changed, None: not.
 
-        ids: all ids of the hypothesis. A second call with the same length returns the same.
+        ids: [at least length]: all ids of the hypothesis. A second call with the same length returns the same.
         """
         rules = self._rules
         for place, id in enumerate(ids[self._length : length].tolist(), self._length):
             self._note(id, is_new=place >= self._prompt)
         self._length = length
         allowed = rules.allowed(length, self._prompt)
+        # The ids that would complete a bad word, or repeat an n-gram: those that a table has behind the last m ids.
         removed = [id for m, table in self._tables if len(self._tail) >= m
                    for id in table.get(tuple(self._tail[len(self._tail) - m :]), ())]
-        if removed or self._used is not None:
+        if removed or self._used is not None:       # make a new set, because `allowed` is shared; one bit for each id
             words = np.full(-(-rules.vocab_size // 32), 0xFFFFFFFF, np.uint32) if allowed is None else allowed.words
             allowed = IdSet(rules.vocab_size, words.copy() if self._used is None else words & ~self._used.words)
             for id in removed:
@@ -157,7 +160,7 @@ class Follower:
     def _note(self, id: int, is_new: bool) -> None:
         """Note the next id. is_new: whether it is a new token, and not one of the prompt.
 
-        Ids from V on, which have no logit, count in runs of ids, and are neither penalized nor removed.
+        An id from V on, which has no logit, counts in runs of ids, but is neither penalized nor removed.
         """
         rules, tail = self._rules, self._tail
         n, inside = rules.ngram, id < rules.vocab_size
@@ -171,7 +174,7 @@ class Follower:
         if inside and n == 1:
             self._ban_after_use(id)
         if inside and len(tail) >= n - 1 > 0:
-            run = tuple(tail[len(tail) + 1 - n :])
+            run = tuple(tail[len(tail) + 1 - n :])      # the n - 1 ids before this one
             before = self._ngrams.get(run, ())
             self._ngrams[run] = before if id in before else (*before, id)
         if self._most:
@@ -179,13 +182,13 @@ class Follower:
             del tail[: -self._most]
 
     def _ban_after_use(self, id: int) -> None:
-        """Ban an id from now on, if no n-gram may repeat and n is 1: then each id may come once."""
+        """Ban an id from now on, if n-grams may not repeat and n is 1, so that each id may come only once."""
         if self._used is not None and id < self._rules.vocab_size:
             self._used.add(id)
 
 
 def followers_of(ids: NDArray[np.int64], n: int, vocab_size: int) -> Followers:
-    """Return the last id of each run of n ids of a source, by the ids before it in the run; only ids below V."""
+    """Return {n - 1 ids in a row of a source: the ids below V that follow them there}. ids: int64 [S]: the source."""
     followers: dict[tuple[int, ...], dict[int, None]] = {}
     listed = ids.tolist()
     for i in range(len(listed) + 1 - n):
@@ -195,11 +198,11 @@ def followers_of(ids: NDArray[np.int64], n: int, vocab_size: int) -> Followers:
 
 
 def rules_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> Rules:
-    """Return the rules of these settings. Requests with equal ones share them."""
+    """Return the rules of these settings; calls with equal settings get the same object."""
     return _shared_rules(tuple(getattr(config, name) for name in _SETTINGS), vocab_size, exp)
 
 
 @lru_cache(64)
 def _shared_rules(values: tuple[Any, ...], vocab_size: int, exp: Exp) -> Rules:
-    """Return the rules by the values of `_SETTINGS`, which can be hashed."""
+    """Return the rules for these values of `_SETTINGS`; unlike a GenerationConfig, the values can be hashed."""
     return Rules(GenerationConfig(**dict(zip(_SETTINGS, values, strict=True))), vocab_size, exp)

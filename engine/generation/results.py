@@ -1,4 +1,4 @@
-"""The request of a generation, and its results."""
+"""A request to generate, and its results: the dataclasses that users get, and what queue and search share of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class TokenLogprob(NamedTuple):
     top: tuple[TokenLogprob, ...] = ()
     """The likeliest tokens in this place, as many as `logprobs` asks for, the likeliest first."""
     text: str | None = None
-    """What the token adds to a text, with U+FFFD for bytes that are no character; None without a tokenizer."""
+    """The text that the token adds, with U+FFFD for bytes that are no character; None without a tokenizer."""
     bytes: bytes | None = None
-    """The same as bytes in UTF-8."""
+    """The text as bytes in UTF-8, also where they are no whole character."""
 
 
 FinishReason: TypeAlias = Literal["stop", "length", "forbidden"]
@@ -48,7 +48,7 @@ class Request:
     heads: tuple[AttentionHead, ...] = ()
     """The heads of cross-attention, as pairs (layer, head) from 0, whose weights each result shall have."""
     cache_key: str = ""
-    """The prompt shares what is read with prompts of requests with an equal key."""
+    """The prompt shares its keys and values in the cache only with prompts of requests with an equal key."""
     text: str | None = None
     """The text that became the prompt, for `echo`; None for ids."""
 
@@ -68,13 +68,13 @@ def forced_first(config: GenerationConfig, prompt: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Echo:
-    """The prompt of a request, which each of its results begins with."""
+    """The prompt of a request with `echo`, with which each of its results begins."""
 
     ids: list[int]
     text: str | None
     """The text of the prompt as the caller gave it; None for ids."""
     logprobs: list[TokenLogprob]
-    """The log probabilities of the ids that the model has read so far, if they were asked for."""
+    """The log probabilities of the ids that the model has read so far, if they were asked for; the list grows."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """`CacheRoom`: how many cells of the cache are left for the sequences of a queue, and which of them gives way.
 
-A sequence with one hypothesis enters when there is room for its ids, and grows. Each has a goal, the tokens up to which
-cells are promised to it: its ids when it enters, and some more new tokens when it comes back. A request with several
-hypotheses has a promise of all that it may ever need. What is promised is not free. When there are too few cells,
-kept prefixes go first, and then the sequence of the lowest priority that came last gives way. It loses its cells, but
-none of its ids, and comes back before new ones enter. Until it has reached its goal again it is safe, so two sequences
-do not push each other out in turn.
+A cell has room for `BLOCK` tokens. A sequence with one hypothesis enters when there is room for its ids, and grows. It
+has a goal, the number of tokens for which cells are promised to it: its ids when it enters, and some more new tokens
+when it comes back. A request with several hypotheses is promised all cells that it may ever need. Promised cells are
+not free. When there are too few cells, kept prefixes are freed first. Then the sequence of the lowest priority that
+came last gives way: it loses its cells, but none of its ids, and comes back before new sequences enter. Until it has
+reached its goal again it is safe, so two sequences do not push each other out in turn. `StepQueue` calls this.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SAFE = 64
 
 
 class CacheRoom:
-    """The cells of one decoder. It belongs to the thread that has the queue's turn."""
+    """The cells of one decoder. Only the thread that has the queue's turn may call it."""
 
     def __init__(self, stepper: SourceStepper, prefixes: Prefixes, tokens: int | None):
-        """tokens: the most that the cells in use may have room for; None for no bound."""
+        """tokens: the most tokens that the cells in use may have room for; None for no bound."""
         self._stepper, self._prefixes, self.tokens = stepper, prefixes, tokens
         self.gave_way = 0
         """How often a sequence has given way."""
@@ -36,7 +36,7 @@ class CacheRoom:
         """Forget all sequences."""
         self.waiting: list[Sequence] = []
         """The sequences that wait for room, of requests that have entered; the first one is next."""
-        self._memory_cells: int | None = None    # the cells that were in use when the system had no memory for more
+        self._memory_cells: int | None = None    # how many cells were in use when the system had no memory for more
         self._spare = -1        # a number of cells that are certainly free; below 0, `make_room` has to count them
 
     @property
@@ -48,10 +48,10 @@ class CacheRoom:
         return self._memory_cells
 
     def free(self, entered: Iterable[Sequence]) -> int:
-        """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0, too few are."""
+        """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0: cells lack."""
         assert self.cells is not None
         left = self.cells - cells_of(self._stepper.held)
-        most_read: dict[StepWork, int] = {}     # by one hypothesis, of the works that reserve
+        most_read: dict[StepWork, int] = {}     # of each work that reserves, the most ids read of one hypothesis
         for sequence in entered:
             work, read = sequence.work, sequence.read
             if work.reserves:
@@ -63,9 +63,9 @@ class CacheRoom:
         return left - sum(max(0, cells_of(work.cached) - cells_of(read)) for work, read in most_read.items())
 
     def enter(self, sequence: Sequence, entered: Iterable[Sequence]) -> bool:
-        """Let a sequence enter if there is room for it, and return whether there is; kept prefixes go for it.
+        """Let a sequence enter if there is room for it, and return whether it has entered; it may free kept prefixes.
 
-        entered: the sequences that have entered.
+        entered: the sequences that have entered before.
         """
         work, length = sequence.work, sequence.length
         self._prefixes.enter(sequence)
@@ -75,7 +75,7 @@ class CacheRoom:
             return True
         needed = cells_of(work.cached if work.reserves else sequence.goal) - cells_of(self._prefixes.ahead(sequence))
         entered = [*entered]
-        if not entered:
+        if not entered:     # nobody else uses memory now, so try again to get more
             self._memory_cells = None
         missing = needed - self.free(entered) if self.cells is not None else 0
         if 0 < missing <= cells_of(self._prefixes.kept):
@@ -87,7 +87,7 @@ class CacheRoom:
         return missing <= 0
 
     def let_in(self, entered: List[Sequence]) -> list[Sequence]:
-        """Return the sequences that wait and have room now, in their order."""
+        """Let the first waiting sequences enter for which there is room now, and return them in their order."""
         came: list[Sequence] = []
         while self.waiting and self.enter(self.waiting[0], chain(entered, came)):
             came.append(self.waiting.pop(0))
@@ -95,29 +95,29 @@ class CacheRoom:
         return came
 
     def _trim_if_nobody_waits(self) -> None:
-        """Let prefixes go beyond the bound between calls, which were kept for sequences that gave way."""
+        """If no sequence waits, free the prefixes above the bound, which were kept for sequences that gave way."""
         if not self.waiting:
             self._prefixes.trim()
 
     def wait(self, sequences: Iterable[Sequence]) -> None:
-        """Let sequences wait: by priority, those that gave way before new ones, then by arrival."""
+        """Add sequences to `waiting`: by priority, then those that gave way before new ones, then by arrival."""
         self.waiting = sorted([*self.waiting, *sequences],
                               key=lambda one: (-one.work.entry.priority, not one.is_back, one.work.entry.number))
 
     def leave(self, work: StepWork) -> None:
         """Forget the waiting sequences of a work that ends. The caller forgets those that have entered.
 
-        The memory of its cells is free then, so a bound that came from a lack of memory goes.
+        The memory of its cells is free then, so this removes a bound that came from a lack of memory.
         """
         self.waiting = [sequence for sequence in self.waiting if sequence.work is not work]
         self._trim_if_nobody_waits()
         self._memory_cells = None
 
     def make_room(self, entered: List[Sequence], decoding: int) -> Sequence | None:
-        """Let kept prefixes go until there are cells for the next step; return who has to give way if that is too few.
+        """Free kept prefixes until there are cells for the next step; return who has to give way if there are too few.
 
-        Call it once before each step, and again after each sequence that gave way. decoding: the number of sequences
-        that read one token each, which take at most a cell each.
+        Call it once before each step, and again after each sequence that gave way. entered: all that have entered.
+        decoding: the number of sequences that read one token each, each of which needs at most one new cell.
         """
         self._spare -= decoding
         if self.cells is None or self._spare >= 0:
@@ -129,20 +129,20 @@ class CacheRoom:
         return self.last(entered) if self._spare < 0 else None
 
     def note_no_memory(self) -> bool:
-        """Note that the system has no memory for more cells; let all kept prefixes go, and return whether any did."""
+        """Note that the system has no memory for more cells; free kept prefixes, and return whether there were any."""
         self._memory_cells, self._spare = max(1, cells_of(self._stepper.held)), -1
         kept = self._prefixes.kept
         self._prefixes.let_go(kept)
         return kept > 0
 
     def give_way(self, sequence: Sequence) -> None:
-        """Take the cells of a sequence, and let it wait until it comes back; its ids, sums and random numbers stay."""
+        """Take the cells of a sequence, and let it wait until it comes back; it keeps ids, sums and random numbers."""
         self.gave_way += 1
         self._prefixes.leave(sequence, soon=True)
         hypothesis, sequence.is_back = sequence.hypothesis, True
         if sequence.work.drop(hypothesis) and hypothesis is not None:
             self._stepper.release([hypothesis])
-        # The scores after what it has read are known.
+        # It reads its ids again, but needs no scores again after ids that it has read before.
         sequence.first_scored, sequence.read = max(sequence.first_scored, sequence.read), 0
         sequence.hypothesis, sequence.goal, self._spare = None, 0, -1
         self.wait([sequence])
@@ -150,8 +150,8 @@ class CacheRoom:
     def last(self, entered: List[Sequence], even_safe: bool = False) -> Sequence | None:
         """Return the sequence that gives way next, or None if none may: the last one of the lowest priority.
 
-        even_safe: whether even those may that have come back and have not reached their goals.
+        even_safe: whether sequences may, too, that have come back and have not reached their goals.
         """
-        may = [one for one in reversed(entered)
-               if not one.work.reserves and (even_safe or not one.is_back or one.read >= one.goal)]
-        return max(may, key=lambda one: (-one.work.entry.priority, one.work.entry.number), default=None)
+        may_give_way = [one for one in reversed(entered)
+                        if not one.work.reserves and (even_safe or not one.is_back or one.read >= one.goal)]
+        return max(may_give_way, key=lambda one: (-one.work.entry.priority, one.work.entry.number), default=None)

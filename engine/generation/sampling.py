@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 def stream_of_numbers(seed: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], sample: int
                       ) -> np.random.Generator:
-    """Return the generator of the uniform numbers of one sample of a request."""
+    """Return the generator of uniform numbers for one sample (from 0) of a request. source, prompt: its ids."""
     hashed = [f"{seed} {-1 if source is None else len(source)} {len(prompt)}".encode()]
     hashed += [np.asarray(ids, "<i8").tobytes() for ids in (source, prompt) if ids is not None]
     key = int.from_bytes(hashlib.blake2b(b" ".join(hashed), digest_size=16).digest(), "little")

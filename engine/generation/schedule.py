@@ -1,9 +1,9 @@
-"""Choose what a step reads: first one token of every sequence that decodes, then parts of prompts.
+"""`Schedule`: chooses which prompts a step reads, beside one token of every sequence that decodes.
 
 Prompts come by priority, in turns of their owners, then by arrival. They are not in a `queues.order.Order`, because the
-model goes on with each of them for many steps. Where several callers wait, the size of the parts follows the time that
-steps took, so that a long prompt delays nobody's next token for long. Nothing here looks at a clock: the caller
-measures.
+model goes on with each of them for many steps. Where several callers wait, the sizes of the parts follow from the time
+that steps took, so that a long prompt delays nobody's next token for long. Nothing here reads a clock: `StepQueue`,
+which calls this, measures.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from ..base.errors import InputError, shown
 from .works import DecoderWork, Sequence
 
 FEWEST = 16
-"""The fewest tokens of a part, so that a prompt always goes on. A part of 8 takes two thirds of the time of 16."""
+"""The fewest tokens of a part, so that every prompt goes on. Half as many would take two thirds of the time."""
 MOST_SCORES = 2**22
-"""The most numbers that one step keeps for the scores of prompts and continuations (16 MiB), unless one token alone has
-more: V for a token whose logits are all wanted, and V / 64 for any other one. It changes no bit."""
+"""The most numbers (16 MiB of float32) that a step keeps for scores of prompts and continuations, unless one token has
+more. A token whose logits are all wanted counts V, and any other scored token V / 64. It changes no bit."""
 FRESH = 64
-"""Steps after which the time of a step without a prompt is measured again."""
+"""The number of steps after which the time of a step without prompts is measured again."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is in the batch at once. It changes the speed and the memory, and no result.
+    """The bounds of one step. They change the speed and the memory, and no result.
 
     A request that is larger than the budget runs alone.
     """
 
     rows: int = 64
-    """The most hypotheses: num_beams, or num_return_sequences of a sampling, for each request."""
+    """The most hypotheses at once: each request counts its num_beams, or its num_return_sequences if it samples."""
     tokens: int = 4096
     """The most tokens that the model reads in one step: parts of prompts, sources, and one for each other row."""
 
@@ -45,7 +45,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the steps that several callers share may take."""
+    """The limits of the time of a step that several callers share."""
 
     step_seconds: float = 0.05
     """A step may take this much longer than one that reads no prompt."""
@@ -53,19 +53,20 @@ class Pace:
     """How long a step may take while nobody waits for a next token."""
     weighs: bool = False
     """Whether a step may take longer where that costs little: up to twice the time of one that reads no prompt; and,
-    where n short prompts wait for each row that decodes, n times `idle_seconds` for these, up to `idle_seconds`."""
+    for n short prompts that wait for each row that decodes, n times `idle_seconds`, up to `idle_seconds`."""
 
     def __post_init__(self) -> None:
+        """Raise `InputError` for impossible numbers of seconds."""
         for name in ("step_seconds", "idle_seconds"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
                 raise InputError(f"{name} must be a number of seconds above 0, not {shown(value)}")
 
     def seconds_of_prompts(self, base: float, decoding: int, short: int) -> float:
-        """Return how long the prompts that a step reads may take.
+        """Return how many seconds the prompts that a step reads may add to its time.
 
-        base: the seconds of such a step without prompts. decoding: the rows that read one token each in it. short: the
-        sequences that have so little to read that `idle_seconds` are enough for one of them.
+        base: the seconds of such a step without prompts. decoding: the number of rows that read one token each in it.
+        short: the number of sequences with short prompts, each of which takes at most `idle_seconds`.
         """
         if not decoding:
             return self.idle_seconds
@@ -76,12 +77,12 @@ class Pace:
 
 @dataclass
 class _Owner:
-    """Somebody whose works wait or have entered."""
+    """The counts of one owner whose works wait or have entered."""
 
     works: int = 0
-    """Requests that wait or have entered."""
+    """The number of these works."""
     read: int = 0
-    """The tokens that were read and made for the owner: who has the fewest is next."""
+    """The tokens that were read and made for the owner; the owner with the fewest is next."""
 
 
 class Schedule:
@@ -94,15 +95,15 @@ class Schedule:
         self._owners: dict[Hashable, _Owner] = {}
         self._queues: dict[tuple[int, Hashable], deque[DecoderWork]] = {}
         """The works that wait, by priority and owner, each in the order in which they came."""
-        self._entered: set[DecoderWork] = set()
+        self._entered: set[DecoderWork] = set()     # the works that have entered and not ended
         self._unread_owners: set[Hashable] = set()
         """The owners of prompts that the last plan did not read to their ends."""
         self._size = FEWEST     # the most tokens of prompts in a step; it doubles after each step that read all of them
         self._seconds_a_token: float | None = None
         """Seconds that each token of a prompt adds to a step; None before the first measurement."""
         self._times_without_prompts: dict[int, tuple[float, int]] = {}
-        """The seconds of a step without prompts and the step that measured them, by `_size_class` of its rows."""
-        self._steps = 0     # steps that were measured
+        """(seconds of a step without prompts, number of the step that measured them), by `_size_class` of its rows."""
+        self._steps = 0     # how many steps were measured
 
     @property
     def owners(self) -> int:
@@ -116,8 +117,8 @@ class Schedule:
     def add(self, work: DecoderWork) -> None:
         """Append a work to the queue of its priority and owner, in which it waits to enter.
 
-        An owner who asks for something again starts at the lowest count of tokens of those who ask now (or at the
-        highest count of all, if nobody does): nobody may be served first because he asked for nothing for a while.
+        An owner who asks for something again starts at the lowest count of tokens of the owners who ask now, or at the
+        highest count of all owners if none asks, so that a pause gives nobody an advantage.
         """
         name = work.entry.owner
         asking = self._unread_owners.union(other for _, other in self._queues) & self._owners.keys()
@@ -134,11 +135,11 @@ class Schedule:
         return min(self.heads(), key=self._place, default=None)
 
     def heads(self) -> list[DecoderWork]:
-        """Return the first work that waits of each owner in each priority."""
+        """Return the first waiting work of each owner in each priority, in no order."""
         return [queue[0] for queue in self._queues.values()]
 
     def admit(self, work: DecoderWork) -> None:
-        """Let a work wait no longer, because it enters."""
+        """Move a work from its queue to the works that have entered."""
         key = work.entry.priority, work.entry.owner
         queue = self._queues[key]
         queue.remove(work)
@@ -148,9 +149,8 @@ class Schedule:
         self._entered.add(work)
 
     def leave(self, work: DecoderWork, tokens: int) -> None:
-        """Forget a work that ends, and count its new tokens for its owner; it may never have come, or have left before.
-        """
-        # An interrupt may have come in the middle of `admit`, and `forget` after it.
+        """Forget a work that ends, and count its new tokens for its owner; a work that is not here changes nothing."""
+        # It may still wait. The second test is for an interrupt in the middle of `admit`, and a `forget` after it.
         if work.waits and work in self._queues.get((work.entry.priority, work.entry.owner), ()):
             self.admit(work)
         if work in self._entered:
@@ -165,18 +165,18 @@ class Schedule:
              catch_up: Callable[[Sequence], Sequence] = lambda sequence: sequence) -> list[tuple[Sequence, int]]:
         """Choose what a step reads beside the rows that decode: return (sequence, how many of its tokens), in order.
 
-        What is chosen is counted for the owners. decoding: the number of rows that read one token each. sequences:
-        those with unread prompts. catch_up: is called with each in its turn, and returns the one that reads in this
-        turn: the same, or another one if it waits for what that reads (`Prefixes.catch_up`).
+        The chosen tokens are counted for the owners. decoding: the number of rows that read one token each. sequences:
+        all that have unread prompts. catch_up: is called with each of these, and returns the sequence that reads in its
+        turn: the same, or another one that reads the ids for which it waits (`Prefixes.catch_up`).
         """
         ordered = sorted(sequences, key=lambda each: self._place(each.work))
-        readers = dict.fromkeys(map(catch_up, ordered))     # each once
+        readers = dict.fromkeys(map(catch_up, ordered))     # an ordered set: one sequence may read for several
         short = {each for each in readers if self._is_short(each)}
         size = min(self.prompt_tokens(decoding, len(short)), max(1, self.budget.tokens - decoding))
         if not size:
             return []
-        # What is left of the step: `size` tokens, `of_long` of them for prompts that are not short, `rows` sequences,
-        # and `scores` numbers.
+        # Four numbers say what is left of the step: `size` tokens, `of_long` of them for prompts that are not short,
+        # `rows` sequences, and `scores` numbers of `MOST_SCORES`.
         of_long = self.prompt_tokens(decoding) if short else size
         rows, scores = max(1, self.budget.rows - decoding), self._most_scores
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
@@ -187,7 +187,7 @@ class Schedule:
             if source and sources and (waits or source >= size):        # a second source could make the step too long
                 continue
             before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
-            # What `MOST_SCORES` counts for each of the other tokens.
+            # `MOST_SCORES` counts this for each of the other tokens.
             numbers = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)
             n = min(sequence.unread, size if sequence in short else min(size, of_long), before + scores // numbers)
             if n <= 0 or not rows:
@@ -206,37 +206,37 @@ class Schedule:
     def prompt_tokens(self, decoding: int, short: int = 0) -> int:
         """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them.
 
-        decoding: the number of rows that read one token each in that step. short: the number of sequences
-            with short prompts, as in `Pace.seconds_of_prompts`.
+        decoding: the number of rows that read one token each in that step. short: the number of sequences with short
+        prompts, for which `Pace.weighs` gives more time.
         """
         if self.pace is None:
             return self.budget.tokens
         base = self._seconds_without_prompts(decoding) if decoding else 0.0
         if base is None:
-            return 0        # `measured` takes what a step lasts above that time for the time of its prompt tokens
+            return 0        # `measured` needs that time to know what the tokens of prompts add to it
         if self._seconds_a_token is None:
             return FEWEST
         seconds = self.pace.seconds_of_prompts(base, decoding, short)
         return max(FEWEST, min(self._size, int(seconds / self._seconds_a_token)))
 
     def measured(self, decoding: int, read: int, seconds: float) -> None:
-        """Learn from the time of a step what the next ones may read.
+        """Learn from the seconds of a step how many tokens of prompts the next steps may read.
 
-        decoding: the rows of the step that read one token each. read: the tokens of prompts and sources that it read
-        beside them.
+        decoding: the number of rows of the step that read one token each. read: the number of tokens of prompts and
+        sources that it read beside them.
         """
         self._steps += 1
         seconds = min(max(1e-9, seconds), 1e9)        # the clock may stand still, go back or say NaN
         base = self._seconds_without_prompts(decoding) if decoding else 0.0
         if not read:
-            own = _size_class(decoding)
-            before, step = self._times_without_prompts.get(own, (seconds, 0))
+            own_class = _size_class(decoding)
+            before, step = self._times_without_prompts.get(own_class, (seconds, 0))
             average = (before + seconds) / 2 if self._steps - step < FRESH else seconds
-            self._times_without_prompts[own] = average, self._steps
+            self._times_without_prompts[own_class] = average, self._steps
             return
-        if base is None:        # what the rows that decode cost is not known, so neither is what the prompts cost
+        if base is None:        # the time of the rows that decode is not known, so neither is that of the prompts
             return
-        # A step that took no longer than one without a prompt was measured badly; its tokens were not free.
+        # Tokens of prompts are never free: take at least a sixteenth of the step, which may be measured badly.
         cost = max(seconds - base, seconds / 16) / read
         self._seconds_a_token = cost if self._seconds_a_token is None else (self._seconds_a_token + cost) / 2
         if read >= self._size:
@@ -245,13 +245,14 @@ class Schedule:
     def _seconds_without_prompts(self, decoding: int) -> float | None:
         """Return the seconds of a step with `decoding` rows and no tokens of prompts, from the last `FRESH` steps.
 
-        Where no such step was measured, those with fewer and with more rows give its time; None if there are not both.
+        If no such step was measured, its time is interpolated between steps with fewer and with more rows; None if
+        either is missing.
         """
         fresh = {size: base for size, (base, step) in self._times_without_prompts.items() if self._steps - step < FRESH}
-        own = _size_class(decoding)
-        if own in fresh:
-            return fresh[own]
-        below, above = [size for size in fresh if size < own], [size for size in fresh if size > own]
+        own_class = _size_class(decoding)
+        if own_class in fresh:
+            return fresh[own_class]
+        below, above = [size for size in fresh if size < own_class], [size for size in fresh if size > own_class]
         if not below or not above:
             return None
         low, high = max(below), min(above)
@@ -259,24 +260,23 @@ class Schedule:
         return fresh[low] + share * (fresh[high] - fresh[low])
 
     def _is_short(self, sequence: Sequence) -> bool:
-        """Return whether a step of `idle_seconds` can read the rest of a sequence, and its source, if that counts."""
+        """Return whether `idle_seconds` are enough for the unread ids and source; False unless the pace weighs."""
         if self.pace is None or not self.pace.weighs or self._seconds_a_token is None:
             return False
         tokens = sequence.unread + (0 if sequence.read else sequence.work.source)
         return tokens * self._seconds_a_token <= self.pace.idle_seconds
 
     def _place(self, work: DecoderWork) -> tuple[int, int, int]:
-        """Return the key by which works are sorted: by priority, then by what their owners have read, then by arrival.
-        """
+        """Return the key that sorts works by priority, then by what their owners have read, then by arrival."""
         entry = work.entry
         return -entry.priority, self._owners[entry.owner].read, entry.number
 
 
 def _size_class(decoding: int) -> int:
-    """Return one number for all counts of rows that lie within a fifth of each other: 2^(1/4) = 1.19."""
+    """Return the number of a class of counts of rows, which lie within a factor 2^(1/4) = 1.19 of each other."""
     return round(4 * math.log2(decoding))
 
 
 def _rows_of(size_class: int) -> float:
-    """Return the number of rows in the middle of a class."""
+    """Return the number of rows in the middle of a class of `_size_class`."""
     return 2 ** (size_class / 4)

@@ -1,6 +1,6 @@
-"""Requests for scores: log probabilities of given continuations, the last logits of prompts, and all logits of texts.
+"""Works for scores: log probabilities of given continuations, the last logits of prompts, and all logits of texts.
 
-They are those of the model itself, which no setting changes.
+All of them are scores of the model itself, which no setting changes. Each work has its group below it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .top_k import log_sum_exp
 from .works import Group, Outcome, Sequence, StepWork
 
 Seen: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.int64]], object]
-"""Gets the logits [n, V] for the places of tokens, and the ids [n] of these tokens."""
+"""A function of the caller that gets logits [n, V], and the ids [n] of the tokens that follow in these places."""
 
 
 class Scoring(StepWork):
-    """A continuation to score: log p(id | source, prompt, ids before it) of each of its ids."""
+    """The work that computes log p(id | source, prompt, ids before it) of each id of a continuation."""
 
     def __init__(self, stepper: SourceStepper, request: Request, continuation: List[int], temperature: float = 1.0,
                  seen: Seen | None = None, lengths: Lengths | None = None):
         """Check a request and its continuation; raises `InputError` for wrong ids.
 
-        Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
-        seen: gets the logits before that. Either asks for all logits, and otherwise those of the continuation are
-        enough. lengths: the bounds of a model that is ready to run. `StepWork` explains the attributes.
+        Of the settings of a request, only its start token and its prefix count. temperature: logits are divided by it.
+        seen: is called with the logits before that. Both need all logits; without them, the logits of the ids of the
+        continuation are enough. lengths: the bounds of a model that is ready to run; None for those of the stepper.
         """
         super().__init__()
         source, prompt = decoder_ids(request)
@@ -58,9 +58,9 @@ class Scoring(StepWork):
         self.scores = []
 
     def show(self, logits: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
-        """Give `seen` the logits for the scores that were added last, and the tokens of these.
+        """Call `seen` with the last logits [n, V] and targets [n], whose scores were just added.
 
-        After a reset, scores come again that `seen` has had; they are left out.
+        Scores that come once more after a reset, which `seen` has had, are left out.
         """
         new = len(self.scores) - self._shown
         if self.seen is not None and new > 0:
@@ -89,7 +89,7 @@ class Scoring(StepWork):
 
 @dataclass(eq=False, slots=True)
 class _Continuation(Sequence):
-    """A prompt and a continuation. After each scored id, the logit of the next id alone is wanted.
+    """A prompt and a continuation, after each scored id of which only the logit of the next id is wanted.
 
     Each place wants another id, so `row` makes the wants anew for each part that is read.
     """
@@ -100,10 +100,10 @@ class _Continuation(Sequence):
 
 
 def row_with_next(sequence: Sequence, n: int, likely: int = 0) -> Row:
-    """Return the row that reads the next n ids, and wants the logit of the id after each of them that is scored.
+    """Return the row that reads the next n ids, and after each scored one of them wants the logit of the id behind it.
 
-    It puts these wants into `sequence.wants`, from which `Sequence.row` takes them. likely: how many of the likeliest
-    words are wanted in each place, too. `sequence.ids` has at least one id behind the length of the sequence.
+    It replaces `sequence.wants`. likely: how many of the likeliest words are wanted in each place, too. `sequence.ids`
+    must have at least one id behind the length of the sequence.
     """
     places = range(max(sequence.first_scored, sequence.read) + 1, sequence.read + n + 1)
     sequence.wants = (tuple([Want(ids=sequence.ids[i : i + 1], likely=likely) for i in places])
@@ -112,15 +112,15 @@ def row_with_next(sequence: Sequence, n: int, likely: int = 0) -> Row:
 
 
 class _Scorings(Group):
-    """Continuations that are scored."""
+    """The group of `Scoring` works, all of which need all logits, or none of which does."""
 
     def __init__(self, needs_logits: bool) -> None:
         super().__init__()
         self._needs_logits = needs_logits
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Add the log probabilities of the tokens after those that were read."""
-        begin = 0       # the line of the scores at which those of the next sequence begin
+        """Add the log probabilities of the tokens after the tokens that were read."""
+        begin = 0       # the line of the scores at which the next sequence begins
         log_p = scores.chosen.given - scores.chosen.log_sum_exp.astype(np.float64)
         for sequence, row in zip(sequences, rows, strict=True):
             work, end = cast(Scoring, sequence.work), begin + row.scored
@@ -144,13 +144,14 @@ class _Scorings(Group):
 
 @dataclass(eq=False, slots=True)
 class _Prompt(Sequence):
-    """One prompt of a request for last logits, and its number in the request."""
+    """One prompt of a `LastLogits`."""
 
     index: int = 0
+    """Its number among the prompts of the work."""
 
 
 class LastLogits(StepWork):
-    """Some logits after each of several prompts: float32 [prompts, ids].
+    """The work that computes some logits after each of several prompts: float32 [prompts, ids].
 
     A prompt has the same logits, to the last bit, alone and among any others. Before its end, the work gives the index
     of each prompt whose logits are in `scores`, as if it were a token (`Outcome.tokens`).
@@ -176,7 +177,7 @@ class LastLogits(StepWork):
 
     @property
     def rows(self) -> int:
-        """Return the prompts that are left."""
+        """Return the number of prompts whose logits are missing."""
         return self.left
 
     def group(self, vocab_size: int) -> Group:
@@ -184,24 +185,24 @@ class LastLogits(StepWork):
         return _LastLogits()
 
     def begin(self) -> list[Sequence]:
-        """Return the prompts."""
+        """Return one sequence for each prompt, after whose last id alone scores are wanted."""
         wants = ALL if isinstance(self.ids, slice) else (Want(ids=np.array(self.ids, np.int64)),)
         return [_Prompt(self, ids, length=len(ids), first_scored=len(ids) - 1, index=i, wants=wants)
                 for i, ids in enumerate(self.prompts)]
 
     def failure(self, sequence: Sequence) -> EngineError:
-        """Return the error of a prompt whose logits are no numbers, with the name of the prompt in its message."""
+        """Return the error of a prompt whose logits are NaN or infinite, with the name of the prompt in its message."""
         return logits_error(self.names[cast(_Prompt, sequence).index] if self.names else "")
 
 
 class _LastLogits(Group):
-    """Prompts whose last logits are wanted."""
+    """The group of `LastLogits` works."""
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of prompts, each of which comes here once, when its last token has been read.
 
         `scores.logits` has a line for each prompt that wants all logits; `scores.chosen.given` has the wanted logits of
-        the other ones, end to end.
+        all other prompts, one after the other.
         """
         lines, begin = iter(scores.logits), 0
         for sequence in cast(List[_Prompt], sequences):
@@ -221,13 +222,12 @@ class _LastLogits(Group):
 
 
 class AllLogits(StepWork):
-    """All logits after each token of a text, whatever numbers they are: float32 [n, V]."""
+    """The work that computes all logits after each token of a text, float32 [n, V], also if they are NaN."""
 
     takes_nan = True
 
     def __init__(self, ids: NDArray[np.int64], vocab_size: int, packed: Any = None, source: int = 0):
-        """ids: of the text. packed, source: its source and the tokens of that; `StepWork` explains the attributes.
-        """
+        """ids: [n]: those of the text. packed, source: its packed source, and the number of tokens of that."""
         super().__init__()
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
         self.scores = np.empty((len(ids), vocab_size), np.float32)
@@ -237,12 +237,12 @@ class AllLogits(StepWork):
         return _AllLogits()
 
     def begin(self) -> list[Sequence]:
-        """Return the text, after each of whose tokens scores are wanted."""
+        """Return one sequence, the text, after each of whose tokens scores are wanted."""
         return [Sequence(self, self.tokens, length=len(self.tokens), first_scored=0)]
 
 
 class _AllLogits(Group):
-    """Texts whose logits are all wanted."""
+    """The group of `AllLogits` works."""
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of the tokens that were read."""

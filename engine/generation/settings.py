@@ -1,4 +1,4 @@
-"""Choose the settings of one call: those of the model, with the arguments of the call in their place."""
+"""Make the settings of one call: those of the model, changed by the arguments of the call; `PreparedModel` asks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _DEFAULTS = {field.name: field.default for field in fields(GenerationConfig)}
 
 def settings_of_call(model: GenerationConfig, given: Mapping[str, Any],
                      encode: Callable[[str], Sequence[int]] | None = None) -> GenerationConfig:
-    """Return the model's settings with the arguments of a call; raises `InputError`.
+    """Return the model's settings, changed by the arguments of a call (given); raises `InputError` for wrong ones.
 
     encode: returns the ids of a text, without special tokens; None for a model without a tokenizer.
 
-    Warns if the call asks for a way of sampling, but nothing samples. A temperature of 0 asks for no sampling.
+    Warns if the call sets how to sample but does not sample. Temperature 0 means no sampling, so it needs no warning.
     """
     if given.get("is_multilingual") not in (None, model.is_multilingual):
         raise InputError("is_multilingual says what a model is, and is no setting of a call; it belongs into "

@@ -1,10 +1,10 @@
 """`StepQueue`: the queue of a model that generates, which computes the works of all callers together, step by step.
 
-    step     lets works enter while there is room; asks the schedule what to read; computes one step of the model; hands
-             each group its scores; and gives tokens and results to the tickets
+A step lets works enter while there is room, asks the schedule what to read, computes one step of the model, hands each
+group its scores, and gives tokens and results to the tickets.
 
-Each work goes through the same numbers alone and beside any others, because a row of a step has the same bits in any
-step (backends/steps.py), and because no work looks at another one. So a work that an interrupt or an error has torn is
+Each work has the same results alone and beside any others, because a row of a step has the same bits in any step
+(backends/steps.py), and because no work looks at another one. So a work that an interrupt or an error has broken off is
 computed again from its beginning: it comes to the same tokens, and no token is given twice.
 """
 
@@ -30,12 +30,12 @@ from .tickets import DecoderTicket
 from .works import DecoderEntry, DecoderWork, Group, Outcome, PassWork, Sequence, StepWork
 
 SHARED = Pace(weighs=True)
-"""How long steps may take that several callers share without a session."""
+"""The limits of a step's time while several callers share the queue, none of them in a session."""
 
 
 @dataclass(frozen=True)
 class SessionStatistics:
-    """What a session does at the moment."""
+    """How much work of a session is open at the moment."""
 
     rows: int
     """Sequences of which each step reads the next token."""
@@ -57,7 +57,7 @@ class _WhileAlone(Stop):
     __slots__ = ("_arrived", "_outer")
 
     def __init__(self, outer: Stop, arrived: Collection[object]):
-        """outer: the stop of the caller. arrived: the works that no step has seen."""
+        """outer: the stop of the caller. arrived: the queue's own list of works that no step has seen, which grows."""
         super().__init__(outer.deadline)
         self._outer, self._arrived = outer, arrived
 
@@ -67,7 +67,7 @@ class _WhileAlone(Stop):
         return self._outer.has_come or bool(self._arrived)
 
     def check(self) -> None:
-        """Raise as the stop of the caller does, and then `_OthersCame` if another one has come."""
+        """Raise the error of the caller's stop if that has come; else `_OthersCame` if another caller has come."""
         self._outer.check()
         if self._arrived:
             raise _OthersCame
@@ -75,11 +75,13 @@ class _WhileAlone(Stop):
 
 @dataclass
 class _Part:
-    """What a step reads for one group; without a group, parts of prompts after which no scores are wanted."""
+    """The rows of a step of one group."""
 
     group: Group | None
+    """None for parts of prompts after which no scores are wanted, of any groups."""
     sequences: list[Sequence]
     rows: list[Row]
+    """One row for each of the sequences."""
 
 
 class StepQueue(WorkQueue):
@@ -105,24 +107,25 @@ class StepQueue(WorkQueue):
         self.tokens_read = 0
         """Tokens of prompts that the model has read."""
         self.prefixes = Prefixes(stepper, keep_tokens)
-        """What the model has read, and reads now, for whoever would read it again."""
+        """The prefixes that the model has read or reads now, so that no other sequence reads them again."""
         self.room = CacheRoom(stepper, self.prefixes, cache_tokens)
-        """Who has room in the cache, and who waits for it."""
+        """The cells of the cache, and the sequences that wait for some."""
         self._stepper = stepper
         self._active: set[StepWork] = set()
         """The works that have entered."""
         self._groups: dict[tuple[StepWork | None, Hashable], Group] = {}
-        """The groups of works that compute alike; a work whose rows have steps of their own is in a group alone."""
+        """The groups of works that compute alike, by `_key`; a work with steps of its own has a group of its own."""
         self._reading: list[Sequence] = []
         """The sequences that have more unread ids than the next token."""
         self._paused: list[Sequence] = []
-        """The sequences that have given their rows to callers who had none."""
+        """The sequences that have given their rows to works of owners who had none."""
         self._freed: list[tuple[StepWork, int]] = []
-        """Hypotheses that no sequence has any more; the decoder is told at the end of a step."""
+        """The work and the number of each hypothesis that no sequence has any more; the end of a step releases them."""
         self._step_seconds = 0.0
+        """How long the last step took."""
         self._given_up = 0      # tokens of a long step that another caller ended; short steps read them next
         self.watcher: Callable[[int, int, float], object] = lambda rows, read, seconds: None
-        """Gets of each step the rows that decode, the tokens of prompts, and the seconds."""
+        """Is called after each step with the number of rows that decode, of tokens of prompts, and of seconds."""
 
     @property
     def vocab_size(self) -> int:
@@ -144,7 +147,7 @@ class StepQueue(WorkQueue):
         return self._accept(DecoderTicket(self, entry))
 
     def step(self) -> bool:
-        """Compute one step of all works, and return whether any is open; raises what interrupts it."""
+        """Compute one step of all works, and return whether any is open then; raises the error that interrupts it."""
         self._check_thread()
         try:
             with self._turn.take():
@@ -164,7 +167,7 @@ class StepQueue(WorkQueue):
             self.cancel(entry)
 
     def statistics(self, session: object) -> SessionStatistics:
-        """Count what is open of a session."""
+        """Count the open works of a session. Any thread may ask, while the numbers change: it reads copies."""
         entries = self.entries(session)
         works = {entry.work for entry in entries}
         active = works & {*self._active}
@@ -174,19 +177,19 @@ class StepQueue(WorkQueue):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """(works that have entered, works that wait); what was cancelled is ended first, and is in neither number."""
+        """(works that have entered, works that wait); cancelled works are ended first, and are in neither number."""
         if self._left or self._mark.torn:
             self._settle()
         entered = len(self._active)
         return entered, max(0, len(self._open) + len(self._arrived) - entered)
 
     def _enter(self, entry: DecoderEntry) -> None:
-        """Let a work wait in the schedule, after it has arrived or when it has to begin again."""
+        """Put a work into the schedule, where it waits, after it has arrived or when it has to begin again."""
         entry.restart()
         self.schedule.add(entry.work)
 
     def _forget(self, entry: DecoderEntry) -> None:
-        """Forget a work that ends; what it has read is kept, unless the work ended with an error of its own."""
+        """Forget a work that ends; the prefixes that it has read are kept, unless it ended with an error of its own."""
         work = entry.work
         if work is None:        # it has left before
             return
@@ -197,13 +200,13 @@ class StepQueue(WorkQueue):
             self._stepper.close(work.number)
             self._reading = [sequence for sequence in self._reading if sequence.work is not work]
             self._paused = [sequence for sequence in self._paused if sequence.work is not work]
-            if (group := self._groups.get(self._key(work))) is not None:    # else an error came before it was there
+            if (group := self._groups.get(self._key(work))) is not None:    # None if an error came before it was made
                 group.leave(work)
                 if not group.works:
                     del self._groups[self._key(work)]
             work.sequences = []
         self.schedule.leave(work, len(entry.parts))
-        entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
+        entry.work = None       # the work refers to its entry: a cycle would keep both until a garbage collection
 
     def _reset(self) -> None:
         """Forget all works, and end all requests of the decoder."""
@@ -216,7 +219,7 @@ class StepQueue(WorkQueue):
     def _adopt(self, entry: Entry) -> None:
         """Let a work of the parent go on in a forked child, from its beginning."""
         with self._turn.take(entry.stop):
-            if entry.process != os.getpid():        # no other thread of the child has done it
+            if entry.process != os.getpid():        # unless another thread of the child has done it
                 entry.number = next(self._numbers)
                 self._arrived.append(entry)
                 entry.process = os.getpid()     # a step drops the entry if an interrupt comes before this line
@@ -230,10 +233,10 @@ class StepQueue(WorkQueue):
         return bool(self._open)
 
     def _pace(self) -> Pace | None:
-        """Return how long a step may take; None for any time, while one caller is alone, and nobody waits for a token.
+        """Return the limits of a step's time; None for no limit, while one caller is alone and outside a session.
 
-        After another caller has ended a long step, the tokens that it was to read are read in short steps, even if the
-        first caller is alone again. So callers who come again and again end only short steps.
+        After another caller has ended a long step, the tokens of that step are read in short steps, even if the first
+        caller is alone again. So callers who come again and again end only short steps.
         """
         if paces := {entry.pace for entry in self._open.values()} - {None}:
             return Pace(min(pace.step_seconds for pace in paces), min(pace.idle_seconds for pace in paces),
@@ -262,7 +265,8 @@ class StepQueue(WorkQueue):
     def _next_work(self) -> DecoderWork | None:
         """Return the work that enters next; None if none waits.
 
-        It is the first of the schedule, or, while rows are missing, that of the owner who has the fewest.
+        It is the first of the schedule. While rows are missing, it is one of the highest priority, whose owner has the
+        fewest rows; among equal ones, the first of the schedule and then the oldest.
         """
         if self.schedule.owners == 1 or (not self._paused and self._free_rows > 0):
             return self.schedule.first()
@@ -272,7 +276,7 @@ class StepQueue(WorkQueue):
             -work.entry.priority, rows[work.entry.owner], work is not first, work.entry.number))
 
     def _admit_one(self, work: StepWork) -> bool:
-        """Let a work enter, or end it if it never can; return False if there is no room for it yet."""
+        """Let a work enter, or end it with an error if it never can; return False if there is no room for it yet."""
         if self._active and work.rows > self._free_rows and not self._make_rows(work):
             return False
         if self.room.tokens is not None and cells_of(work.cached) > self.room.tokens // BLOCK:
@@ -293,12 +297,12 @@ class StepQueue(WorkQueue):
 
     @property
     def _free_rows(self) -> int:
-        """The number of rows that are left for works that enter."""
+        """The number of rows that are left for works that enter; each paused sequence has given its row back."""
         return (min(self.budget.rows, self.budget.tokens) + len(self._paused)
                 - sum(active.rows for active in self._active))
 
     def _rows_of_owners(self) -> Counter[Hashable]:
-        """Return how many rows each owner has."""
+        """Return how many rows the works of each owner have, without those of paused sequences."""
         rows: Counter[Hashable] = Counter()
         for work in self._active:
             rows[work.entry.owner] += work.rows
@@ -306,25 +310,26 @@ class StepQueue(WorkQueue):
         return rows
 
     def _make_rows(self, work: StepWork) -> bool:
-        """Let the last sequences of the owner of the most rows pause for a work whose owner has none.
+        """Let the last sequences of the owner with the most rows pause for a work whose owner has no row.
 
-        Return False, and do nothing, if none may: a call that fills all rows keeps nobody waiting to its end.
+        So a call that fills all rows keeps nobody waiting to its end. Returns False, and changes nothing, if there are
+        too few sequences that may pause.
         """
         rows, missing = self._rows_of_owners(), work.rows - self._free_rows
         [(richest, most)] = rows.most_common(1)
         if rows[work.entry.owner] or self.room.waiting or most - missing < work.rows:
             return False
-        may = [one for one in self._entered
-               if one.work.entry.owner == richest and one.work.entry.priority <= work.entry.priority]
+        may_pause = [sequence for sequence in self._entered if sequence.work.entry.owner == richest
+                     and sequence.work.entry.priority <= work.entry.priority]
         paused: list[Sequence] = []
-        while len(paused) < missing and (last := self.room.last(may)) is not None:
+        while len(paused) < missing and (last := self.room.last(may_pause)) is not None:
             paused.append(last)
-            may.remove(last)
+            may_pause.remove(last)
         if len(paused) < missing:
             return False
         for sequence in paused:
             self._give_way(sequence)
-            self.room.waiting.remove(sequence)
+            self.room.waiting.remove(sequence)      # it waits in `_paused` for a row, not for cells
         self._paused += paused
         return True
 
@@ -346,7 +351,7 @@ class StepQueue(WorkQueue):
 
     @property
     def _entered(self) -> list[Sequence]:
-        """The sequences that have a promise of room."""
+        """All sequences with cells in the cache: those with unread ids, and those of which a step reads one token."""
         return [*self._reading, *(sequence for group in self._groups.values() for sequence in group.live)]
 
     def _give_way(self, sequence: Sequence) -> None:
@@ -357,9 +362,8 @@ class StepQueue(WorkQueue):
         self.room.give_way(sequence)
 
     def _open_work(self, work: StepWork) -> bool:
-        """Let a work enter with its first sequence, and its others wait for room; return False if the first has none.
-        """
-        if not work.sequences:
+        """Let a work enter with its first sequence, and the others wait; return False if the first has no room."""
+        if not work.sequences:      # else they have waited for room before
             work.sequences = work.begin()
         first, *others = work.sequences
         if not self.room.enter(first, self._entered):
@@ -384,7 +388,7 @@ class StepQueue(WorkQueue):
         return (work if work.entry.alone else None), work.key
 
     def _compute_pass(self, work: PassWork) -> None:
-        """Compute the pass of a work, between two steps."""
+        """Compute a work that needs one pass, between two steps; an error of it ends this work alone."""
         def compute(entry: DecoderEntry) -> None:
             entry.results = work.compute(self._stepper, entry.stop)
             self._finish(entry, True)
@@ -399,12 +403,12 @@ class StepQueue(WorkQueue):
     def _compute(self) -> None:
         """Let the model read what the schedule chooses, and hand the scores to the groups.
 
-        It computes one step for all works together, and one for each work that has steps of its own, because it failed
-        in company (`company` in the keys of the groups is that work, and None for all others).
+        It computes one step for all works together, and one for each work that has steps of its own, because a step
+        with it and others failed. `company`, the first part of `_key`, is that work, or None for all others.
         """
         decoding = self._decoding
         chosen = self.schedule.plan(decoding, self._reading, self.prefixes.catch_up) if self._reading else []
-        # The encoder reads a source in the step with the first token of its work.
+        # The encoder reads a source in the step with the first token of its work, so its tokens count, too.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
         for company in dict.fromkeys(key[0] for key in self._groups):
@@ -419,7 +423,7 @@ class StepQueue(WorkQueue):
             step_stop = _WhileAlone(stop, self._arrived) if read and not self.schedule.pace else stop
             try:
                 self._run_step(parts, stop, step_stop)
-            except _OthersCame:     # this company has computed nothing; those before it have
+            except _OthersCame:     # this company has computed nothing; the companies before it are done
                 self._given_up = read
                 return
             except BaseException as error:
@@ -434,28 +438,30 @@ class StepQueue(WorkQueue):
         self.watcher(decoding, read, self._step_seconds)
 
     def _free_memory(self) -> bool:
-        """Free cells after a step failed for want of memory, as in a full cache; return whether there were any to free.
-        """
+        """Free cells after a step failed for want of memory: those of kept prefixes or, if there are none, those of a
+        sequence that is not the only one. Return whether any were freed."""
         if self.room.note_no_memory():
             return True
         entered = self._entered
-        last = self.room.last(entered) or self.room.last(entered, even_safe=True) if len(entered) > 1 else None
+        if len(entered) < 2:
+            return False
+        last = self.room.last(entered) or self.room.last(entered, even_safe=True)
         if last is not None:
             self._give_way(last)
         return last is not None
 
     def _stop_of(self, works: set[StepWork]) -> Stop:
-        """Return the stop of a step of these works: that of one caller must not end the step of another one."""
+        """Return the stop of a step of these works, which ends it only if all of them are of the caller who stops."""
         if self.schedule.pace is not None:      # there may be several callers
             return NEVER
         stop = next(iter(works)).entry.stop
         return stop if len(works) == 1 else stop.outer      # works of one call have the stop of this call in common
 
     def _blame(self, works: set[StepWork], fault: BaseException) -> None:
-        """Find the works that raise the error of a step, and end them.
+        """Find the works (among those of a step) that raise the error (fault) of the step, and end them with it.
 
-        All works begin anew, because nobody knows how far the step came. Those of the step have steps of their own from
-        now on, and catch up at once.
+        All works of the queue begin anew, because nobody knows how far the step came. From now on each work of that
+        step has steps of its own, in which this method repeats at once the steps that it had made.
         """
         steps = {work.entry: work.steps for work in works if not work.has_ended}
         self._mend()
@@ -471,14 +477,15 @@ class StepQueue(WorkQueue):
             unread = [sequence for sequence in self._reading if sequence.work is work]
             chosen = self.schedule.plan(len(self._groups[self._key(work)].live), unread)
             parts = self._prepare_parts(work, chosen)
-            if not parts:       # all that is left of it waits for room
+            if not parts:       # all its sequences wait for room
                 return
             self._run_step(parts, NEVER, NEVER)
 
     def _run_step(self, parts: list[_Part], stop: Stop, step_stop: Stop) -> None:
-        """Compute one step of the model, hand the scores to the groups, and give what they make of them to the tickets.
+        """Compute one step of the model, hand the scores to the groups, and give tokens and results to the tickets.
 
-        step_stop: ends the step, before it has changed anything. stop: ends a pass that completes results after it.
+        step_stop: ends the step of the model, before that has changed anything. stop: ends a pass of the model after
+        the step, which completes results (`StepWork.completed`).
         """
         begun = time.perf_counter()
         scores = self._stepper.step([row for part in parts for row in part.rows], step_stop)
@@ -500,10 +507,10 @@ class StepQueue(WorkQueue):
         self._freed = []
 
     def _prepare_parts(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
-        """Prepare what a step reads, and return it: one token of each live sequence, and these parts of others.
+        """Return the rows of a step, by groups: one token of each live sequence, and the chosen tokens of prompts.
 
-        company: a work whose rows have a step of their own; None for the common step of all others. chosen: (sequence,
-        how many of its tokens), also of works that are not in this step.
+        company: the work whose rows have a step of their own; None for the common step of all others. chosen:
+        (sequence, how many of its tokens) of the whole plan, some of which may be of another company.
         """
         of_groups: dict[Any, list[tuple[Sequence, int]]] = {}
         silent = _Part(group=None, sequences=[], rows=[])
@@ -529,14 +536,14 @@ class StepQueue(WorkQueue):
         return [*parts, silent] if silent.rows else parts
 
     def _note_hypotheses(self, parts: list[_Part], scores: Scores) -> None:
-        """Note how much the model has read of each sequence, and its new hypothesis; free old ones that nobody has."""
-        numbers = iter(scores.hypotheses.tolist())
+        """Note how much the model has read of each sequence, and its new hypothesis; list old ones in `_freed`."""
+        hypotheses = iter(scores.hypotheses.tolist())
         for part in parts:
             for sequence, row in zip(part.sequences, part.rows, strict=True):
-                before, hypothesis = sequence.hypothesis, next(numbers)
+                before, hypothesis = sequence.hypothesis, next(hypotheses)
                 sequence.read += len(row.tokens)
                 sequence.hypothesis = hypothesis
-                if sequence.work.move(before, hypothesis):      # no other sequence has the old one
+                if sequence.work.move(before, hypothesis):
                     self._freed.append((sequence.work, before))  # type: ignore[arg-type]
 
     def _without_failed(self, parts: list[_Part], scores: Scores) -> Scores:
@@ -554,10 +561,7 @@ class StepQueue(WorkQueue):
         return scores.of(rows, stays)
 
     def _hand_out(self, outcome: Outcome, stop: Stop) -> None:
-        """Give the tokens and the results of a step to the tickets, and end the works that are done.
-
-        stop: ends the passes that complete results.
-        """
+        """Give a step's tokens and results to the tickets, and end works that are done; stop: as for `_run_step`."""
         for work, sample, token in outcome.tokens:
             if work.entry.put(sample, token) and work.makes_tokens:
                 self.tokens_out += 1

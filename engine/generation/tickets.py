@@ -1,4 +1,4 @@
-"""`DecoderTicket`: the ticket of a work of a decoder, for whoever waits for its tokens or its results."""
+"""`DecoderTicket`: the ticket of a work of a decoder, with which its caller waits for tokens and results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .works import DecoderEntry
 
 
 class DecoderTicket(Ticket):
-    """A work of a decoder, for its caller. Any thread may iterate over its tokens, several at once."""
+    """The caller's hold on a work of a decoder. Any thread may iterate over its tokens, also several at once."""
 
     __slots__ = ()
     entry: DecoderEntry
@@ -29,24 +29,25 @@ class DecoderTicket(Ticket):
         return TokenIterator(self)
 
     def tokens(self, begin: int, most: int | None = None) -> list[Token]:
-        """Return the new tokens so far but the first `begin` ones, and no more than `most` of them."""
+        """Return the new tokens so far from number `begin` on, and no more than `most` of them; None for all."""
         return self.entry.tokens(begin, most)
 
     def wait_for_more(self, tokens: int) -> None:
-        """Wait until there are more than `tokens` new tokens, or the end has come."""
+        """Wait until there are more than `tokens` new tokens in all, or the work has ended."""
         self._queue.wait([self.entry], tokens)
 
 
 class TokenIterator(Iterator[Token]):
-    """The new tokens of a work, one by one, as they come."""
+    """An iterator over the new tokens of a work; `next` waits until there is a token, or the work has ended."""
 
     def __init__(self, ticket: DecoderTicket):
         self._ticket = ticket
-        self._given, self._over = 0, False      # how many tokens were returned, and whether the end was
+        self._given, self._over = 0, False      # how many tokens were returned, and whether the end was reported
 
     def __next__(self) -> Token:
+        """Return the next token as soon as it is there; raise the error of the work once, after its tokens."""
         while not self._over:
-            ended = self._ticket.done       # then no further token comes
+            ended = self._ticket.done       # before the tokens: if it is True, no token comes after them
             tokens = self._ticket.tokens(self._given, 1)
             if tokens:
                 self._given += 1

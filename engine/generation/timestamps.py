@@ -1,4 +1,4 @@
-"""Keep the rules of Whisper's timestamps (Radford et al. 2022, arXiv 2212.04356), as transformers does.
+"""`Timestamps`: the rules of Whisper's timestamps (Radford et al. 2022, arXiv 2212.04356), as in transformers.
 
 Ids below the end token are text, and ids above the token `no_timestamps` are times, in steps of 0.02 s:
 
@@ -19,20 +19,20 @@ from .top_k import Exp, log_sum_exp
 
 
 class Timestamps:
-    """The rules, for one vocabulary."""
+    """The rules of timestamps for one vocabulary, which remove the tokens that may not come next."""
 
     def __init__(self, no_timestamps: int, end: int, latest_first: int | None, exp: Exp = np.exp) -> None:
-        """no_timestamps, end: ids of these tokens; latest_first: the greatest number of the first time, or None."""
+        """no_timestamps, end: ids of these tokens. latest_first: the latest first time, in steps of 0.02 s, or None."""
         self.no_timestamps, self.end, self.latest_first, self.exp = no_timestamps, end, latest_first, exp
 
     def apply(self, scores: NDArray[np.float32], new: NDArray[np.int64]) -> None:
-        """Set the scores [V] of the tokens that may not come next to -inf. new: the new ids so far."""
+        """Set, in `scores` [V], the tokens that may not come next to -inf. new: [n]: the new ids so far."""
         begin = self.no_timestamps + 1      # the id of 0 s
         times = new >= begin
         last = bool(times[-1:].any())       # whether the last token is a time
-        after_time = len(new) < 2 or bool(times[-2])        # whether the one before it is, or there is none
-        latest = int(new[times].max(initial=begin - 1))     # times do not fall: the last one is the largest
-        closes = last and not after_time        # the last token ends a segment, so its pair or the end comes
+        after_time = len(new) < 2 or bool(times[-2])        # whether the token before it is a time, or there is none
+        latest = int(new[times].max(initial=begin - 1))     # times do not fall, so the last one is the largest
+        closes = last and not after_time        # the last token ends a segment, so the next is a time or the end token
         scores[begin - 1] = -np.inf     # the token `no_timestamps`
         if closes:
             scores[: self.end] = -np.inf

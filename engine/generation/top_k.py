@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from ..base.functions import log
 
 Exp: TypeAlias = Callable[[Any], Any]
-"""e^x of a float32 array: NumPy's, which takes a quarter of the time, or that of `engine.base.functions`, which has the
-same bits on every CPU and in every version of NumPy."""
+"""The function e^x for a float32 array: `np.exp`, which takes a quarter of the time, or `engine.base.functions.exp`,
+which has the same bits on every CPU and in every version of NumPy."""
 BLOCKS = 64
-"""V is cut into this number of interleaved blocks for each token that is wanted."""
+"""To find k tokens, V is cut into k times this number of interleaved blocks. More blocks mean a tighter bound."""
 PART = 65536
-"""Arrays are computed in parts of about this number of values, which stay in a core's cache."""
+"""Arrays are computed in parts of about this number of float32 values (256 KiB), which stay in a core's cache."""
 
 
 def parts(R: int, n: int) -> Iterator[slice]:
-    """Yield slices of the rows of [R, n], each of about PART values."""
+    """Yield slices of the rows of an array [R, n], each of about PART values and at least one row."""
     rows = max(1, PART // max(1, n))
     return (slice(start, start + rows) for start in range(0, R, rows))
 
@@ -31,7 +31,7 @@ def parts(R: int, n: int) -> Iterator[slice]:
 def log_sum_exp(scores: NDArray[np.float32], exp: Exp = np.exp) -> NDArray[np.float32]:
     """Return log(sum(exp(scores))) of each row of [R, V]; -inf for a row of -inf."""
     top = scores.max(axis=1)
-    top[np.isneginf(top)] = 0
+    top[np.isneginf(top)] = 0       # -inf - -inf would be NaN
     sums = np.empty_like(top)
     for part in parts(*scores.shape):
         sums[part] = exp(scores[part] - top[part, None]).sum(axis=1)
@@ -60,9 +60,9 @@ def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDAr
 
 
 def _sparse_order(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
-    """Return the ids of the k largest scores of each row of [R, V] for a small k; it sorts only a few scores."""
+    """Return the ids [R, k] of the k largest scores of each row of [R, V], best first; it sorts only a few scores."""
     R, width = len(scores), BLOCKS * k
-    # Block i has the ids i, i + width, ... The k-th largest of the blocks' maxima is at most the k-th largest score.
+    # Block i has the ids i, i + width, ... At least k scores reach the k-th largest of the blocks' maxima, the bound.
     maxima = scores[:, : scores.shape[1] // width * width].reshape(R, -1, width).max(axis=1)
     bound = np.partition(maxima, width - k, axis=1)[:, width - k, None]
     rows, columns = np.nonzero(scores >= bound)

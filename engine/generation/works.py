@@ -1,8 +1,8 @@
-"""What the queue of a decoder asks of a work: its sequences, and the group of rows that reads their scores.
+"""The interfaces between the queue of a decoder and its works: work, sequence, group, outcome, and entry.
 
-A sequence is all ids of one text so far, how many of them the model has read, and the hypothesis of those. A step reads
-the next n unread ids of some sequences, and asks for scores after none, the last or the last m of them. A part of a
-prompt, the next token, and a continuation to score are the same thing.
+A sequence is all ids of one text so far, how many of them the model has read, and the number of the hypothesis with
+these. A step reads the next n unread ids of some sequences, and asks for scores after none, the last or the last m of
+them. So a part of a prompt, the next token, and a continuation to score are read in the same way.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .encoder_decoder import SourceStepper
 from .results import Echo, Token, TokenLogprob, logits_error
 
 ROOM = 32
-"""Ids by which the array of a sequence grows at least."""
+"""The array of a sequence grows by this number of ids at least, so that few tokens need a new array."""
 _SAMPLE = 2**32
-"""A part of an entry is one number, id + 2^32 sample: the garbage collector would have to look at pairs."""
+"""A part of an entry is one integer, id + 2^32 sample. The garbage collector would have to look at pairs."""
 
 
 class DecoderWork:
-    """What a caller wants of a decoder: a `StepWork`, or a `PassWork`."""
+    """Something that a caller wants a decoder to compute: a `StepWork`, or a `PassWork`."""
 
     known: Any = None
-    """The results, if nothing has to be computed for them."""
+    """The results, if nothing has to be computed for them; otherwise None."""
     logprobs: List[list[TokenLogprob]] = ()
     """The log probabilities of the new tokens of each result so far, if they were asked for."""
     echo: Echo | None = None
@@ -45,10 +45,11 @@ class DecoderWork:
     tokens."""
 
     def __init__(self) -> None:
+        """Make a work that has not been submitted yet."""
         self.entry: DecoderEntry
-        """Its place in the queue."""
+        """Its place in the queue, which `DecoderEntry` sets."""
         self.waits = False
-        """Whether it is in the schedule, and has not entered."""
+        """Whether it is in the schedule and has not entered yet."""
 
     @property
     def has_ended(self) -> bool:
@@ -56,61 +57,62 @@ class DecoderWork:
         return self.entry.end is not None
 
     def reset(self) -> None:
-        """Forget what has become of it: it is computed from its beginning, for the first time or once more.
+        """Put it back to its beginning: `DecoderEntry.restart` calls this before its first step, and before it repeats.
 
-        `DecoderEntry.restart` calls it. The results are the same again, because a row has the same bits in any step.
+        Its results are the same again, because a row has the same bits in any step.
         """
         self.waits = False
 
 
 class PassWork(DecoderWork, ABC):
-    """A work that needs one pass of the model, which shares no step."""
+    """A work that needs one pass of the model, which it shares with no other work."""
 
     @abstractmethod
     def compute(self, stepper: SourceStepper, stop: Stop) -> Any:
-        """Return the results."""
+        """Run the pass, and return the results. The thread with the queue's turn calls it, between two steps."""
 
 
 class StepWork(DecoderWork, ABC):
-    """A work whose sequences are read in steps, and what has become of it."""
+    """A work whose sequences the model reads in steps, together with other works."""
 
     packed: Any = None
     """The source as `SourceStepper.open` takes it."""
     source: int = 0
-    """Tokens of the source, all of which the encoder reads in one step, the first of the work."""
+    """The number of tokens of the source, all of which the encoder reads in the first step of the work."""
     cached: int = 0
-    """The most tokens that it may need room for: those of its longest sequence, or of all cells if it `reserves`."""
+    """The most tokens that it may need room for in the cache: for its longest sequence, or for all if it `reserves`."""
     tokens_in: int = 0
-    """Tokens of the source and the prompt, for statistics."""
+    """The number of tokens of the source and the prompt, for statistics."""
     takes_nan: bool = False
     """Whether scores that are NaN or infinite are a result of the work, and no error."""
     makes_tokens: bool = False
-    """Whether what it gives before its end are new tokens, which statistics count."""
+    """Whether the numbers that it gives before its end are new tokens, which statistics count."""
     reserves: bool = False
-    """Whether all room that it may need is promised to it at once: several hypotheses follow its prompt, or one more
-    pass follows its end."""
+    """Whether all room that it may need is promised to it at once, because several hypotheses follow its prompt, or
+    because one more pass follows its end."""
     cache_key: Hashable = ""
     """Its prompts share what they read with prompts of works with an equal key."""
 
     def __init__(self) -> None:
+        """Make a work that has not begun."""
         super().__init__()
         self.number = -1
-        """The number that `SourceStepper.open` gave; -1 before."""
+        """The number of its request, which `SourceStepper.open` returned; -1 before."""
         self.steps = 0
         """How many steps it was in since it began."""
         self.sequences: list[Sequence] = []
-        """What `begin` has returned, while the first of it waits for room."""
+        """The sequences that `begin` has returned, while the first of them waits for room; empty after that."""
         self._users: dict[int, int] = {}
-        """How many sequences have each hypothesis."""
+        """How many sequences have each hypothesis, by its number."""
 
     def reset(self) -> None:
-        """Forget what has become of it."""
+        """Put it back to its beginning, without sequences and without a request."""
         super().reset()
         self.number, self.steps, self.sequences, self._users = -1, 0, [], {}
 
     @property
     def rows(self) -> int:
-        """Return the most hypotheses from now on: one, for a work that reads one text and chooses nothing."""
+        """Return the most hypotheses that it has in a step from now on; 1 unless a subclass says more."""
         return 1
 
     @property
@@ -127,7 +129,7 @@ class StepWork(DecoderWork, ABC):
         """Return the first sequences."""
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
-        """Return the results with what one more pass of the model adds."""
+        """Return the results with what one more pass of the model adds; most works need none, and return them alone."""
         return results
 
     def ends(self, results: Any) -> int:
@@ -144,9 +146,9 @@ class StepWork(DecoderWork, ABC):
             self._users[hypothesis] = self._users.get(hypothesis, 0) + 1
 
     def move(self, before: int | None, after: int) -> bool:
-        """Count that a sequence goes on to a new hypothesis, and return whether no sequence has the old one any more.
+        """Count that a sequence goes on from one hypothesis to another; return whether no sequence has `before` now.
 
-        It is what `use` and `drop` do, in one call for each row of each step.
+        It is `use` and `drop` in one call, because every row of every step needs both.
         """
         users = self._users
         users[after] = 1
@@ -158,7 +160,7 @@ class StepWork(DecoderWork, ABC):
         return not left
 
     def drop(self, hypothesis: int | None) -> bool:
-        """Count one less, and return whether no sequence has the hypothesis any more."""
+        """Count one sequence less that has a hypothesis, and return whether no sequence has it any more."""
         if hypothesis is None:
             return False
         left = self._users.pop(hypothesis) - 1
@@ -196,22 +198,22 @@ class DecoderEntry(Entry):
             self.end = True
 
     def tokens(self, begin: int, most: int | None = None) -> list[Token]:
-        """Return the new tokens so far but the first `begin` ones, and no more than `most` of them."""
+        """Return the new tokens so far from number `begin` on, and no more than `most` of them; None for all."""
         end = None if most is None else begin + most
         return [Token(*divmod(part, _SAMPLE)) for part in self.parts[begin:end]]
 
     def restart(self) -> None:
-        """Begin the work, or begin it anew."""
+        """Begin the work, for the first time or anew: then the tokens that its caller has are not given again."""
         self.work.reset()
         self.skipped = len(self.parts)
 
     def put(self, sample: int, token: int) -> bool:
-        """Give a new token; return False for one that was given before the work began anew."""
+        """Give a new token to the caller; return False, and give none, if it was given before the work began anew."""
         if self.skipped:
             self.skipped -= 1
             return False
         self.parts.append(sample * _SAMPLE + token)
-        if self.bells:
+        if self.bells:      # those of callers that wait for a token
             self.ring()
         return True
 
@@ -222,20 +224,21 @@ class Sequence:
 
     work: StepWork
     ids: NDArray[np.int64]
-    """[at least length]: all ids so far; any value after the length."""
+    """[at least `length`]: all ids so far, then undefined values. The sequence owns it, unless it never appends."""
     length: int
+    """The number of ids so far."""
     first_scored: int
     """The place of the first id after which scores are wanted."""
     wants: tuple[Want, ...] = ALL
-    """What is wanted after each of these ids, such as the logits or the best words."""
+    """The scores that are wanted after each id from `first_scored` on, such as the logits or the best words."""
     read: int = 0
     """How many ids the model has read."""
     hypothesis: int | None = None
     """The number by which the decoder knows the ids that it has read; None if it has read none."""
     goal: int = 0
-    """The ids up to which cells are promised to it."""
+    """The number of its ids for which cells are promised to it."""
     is_back: bool = False
-    """Whether it has given way, so that it comes back before new ones enter."""
+    """Whether it has given way before, so that it comes back before new sequences enter."""
 
     @property
     def unread(self) -> int:
@@ -246,11 +249,12 @@ class Sequence:
         """Return the row of a step that reads the next n ids."""
         read, first = self.read, self.first_scored
         end = read + n
-        scored = 0 if first >= end else end - (first if first > read else read)     # those from `first` on, without max
+        # The number of ids from `first` on among those that are read: max(0, end - max(first, read)), but faster.
+        scored = 0 if first >= end else end - (first if first > read else read)
         return Row(self.work.number, self.hypothesis, self.ids[read:end], scored, self.wants)
 
     def append(self, token: int) -> None:
-        """Add an id, after which scores are wanted."""
+        """Add an id, after which scores are wanted; no earlier id is scored any more."""
         length = self.length
         if length == len(self.ids):
             self.ids = np.concatenate([self.ids, np.empty(max(length, ROOM), np.int64)])
@@ -260,7 +264,7 @@ class Sequence:
 
 @dataclass
 class Outcome:
-    """What a group made of the scores of a step."""
+    """The tokens, results and errors that the groups make of the scores of a step."""
 
     tokens: list[tuple[StepWork, int, int]] = field(default_factory=list)
     """(work, sample, id) of each new token that is certain. A work that makes no tokens may give numbers of its own in
@@ -277,12 +281,13 @@ class Group(ABC):
     """The works of a queue whose rows compute alike."""
 
     def __init__(self) -> None:
+        """Begin a group without works."""
         self.works: set[StepWork] = set()
         self.live: list[Sequence] = []
         """The sequences of which each step reads one token."""
 
     def enter(self, work: StepWork) -> None:
-        """Let a work enter."""
+        """Add a work, whose first sequence is read from the next step on."""
         self.works.add(work)
 
     def leave(self, work: StepWork) -> None:
@@ -291,8 +296,11 @@ class Group(ABC):
         self.live = [sequence for sequence in self.live if sequence.work is not work]
 
     def prepare(self, sequences: list[Sequence]) -> None:  # noqa: B027, because most groups have nothing to prepare
-        """Set the `wants` of these sequences, which the next step reads, before their rows are made."""
+        """Set the `wants` of these sequences, which the next step reads; it is called before their rows are made."""
 
     @abstractmethod
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Continue sequences with their scores. rows: what the step read of each."""
+        """Continue sequences with their scores, and put tokens, results and errors into `outcome`.
+
+        rows: the row of each sequence in the step. scores: those of these rows alone, in their order.
+        """

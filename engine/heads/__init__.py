@@ -1,1 +1,2 @@
-"""Turn the token vectors of an encoder into answers: one file a task, and the steps that all of them run."""
+"""Turn the token vectors of an encoder into results of tasks, for methods/: one file for each task, and runner.py for
+all of them. Most tasks have three steps: tokens of the texts, `HeadRunner.logits`, and results of the logits."""

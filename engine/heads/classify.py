@@ -1,4 +1,4 @@
-"""Classes of texts: labels with scores, as transformers' pipeline of text classification gives them.
+"""Turn logits into classes of texts: labels with scores, as transformers' pipeline of text classification.
 
 A calibrated head gives calibrated probabilities, with their margin and entropy, and sets of labels for a coverage.
 """
@@ -18,17 +18,15 @@ from .runner import FUNCTIONS, HeadRunner, check_choice, top
 
 
 def check_function(name: str, function: Any) -> str | None:
-    """Return a function of logits, which is None or one of the names that `labels_of` takes; raises `InputError`."""
+    """Return the name of a function of logits, or None for None; raises `InputError`. name: that of the argument."""
     return None if function is None else check_choice(name, function, NAMES)
 
 
 def labels_of(runner: HeadRunner, logits_of_texts: np.ndarray, top_k: int | None, function: str | None) -> list[Any]:
     """Return the labels of texts by their logits, float32 [n, labels]: the last of three steps of `classify`.
 
-    The steps before it are `TextEncoder.tokens` and `HeadRunner.logits`.
-
-    function: "softmax", "sigmoid" or "none" in place of the model's own, of the logits without calibration. The
-    function of each text's logits is computed alone, in float32.
+    Each result is that of `best_labels`. function: "softmax", "sigmoid" or "none", in place of the model's own function
+    and of its calibration; None for these. It is computed of each text alone, in float32.
     """
     config = runner.config
     if function is None and runner.calibration is not None:
@@ -45,27 +43,28 @@ def labels_of(runner: HeadRunner, logits_of_texts: np.ndarray, top_k: int | None
 
 def best_labels(labels: Sequence[str], scores: Sequence[float], top_k: int | None, more: dict[str, Any] | None = None
                 ) -> Any:
-    """Return dictionaries of the labels with the largest scores, the best first; with a top_k of 1, one dictionary.
+    """Return a list of {"label", "score"} of the top_k best labels, the best first; for top_k=1, its only item.
 
-    more: further entries of each dictionary, beside "label" and "score".
+    scores: one for each label. more: further entries of each dictionary.
     """
     best = [{"label": labels[i], "score": scores[i], **(more or {})} for i in top(scores, top_k)]
     return best[0] if top_k == 1 else best
 
 
 def doubts(probabilities: np.ndarray) -> list[dict[str, float]]:
-    """Return the margin and the entropy of each row of probabilities [n, K], as results have them."""
+    """Return the entries "margin" and "entropy" of results, for each row of probabilities [n, K]."""
     return [{"margin": float(m), "entropy": float(e)}
             for m, e in zip(margin(probabilities), entropy(probabilities), strict=True)]
 
 
 @dataclass(frozen=True)
 class Sets:
-    """Which labels are in the set of a text."""
+    """The settings by which labels get into the set of a text."""
 
     coverage: float
+    """The share of texts whose sets shall have the right label."""
     score: str = "lac"
-    """One of `engine.uncertainty.SCORES`."""
+    """The conformal score, one of `engine.uncertainty.SCORES`."""
     by_class: bool = False
     """Whether the coverage holds for the texts of each class, and not only for all texts together."""
 
@@ -86,9 +85,10 @@ def limits_of(runner: HeadRunner, sets: Sets) -> Any:
 
 def label_sets(runner: HeadRunner, logits_of_texts: np.ndarray, sets: Sets, limits: Any
                ) -> tuple[list[dict[str, Any]], np.ndarray]:
-    """Return the best label of each text with the set of labels for a coverage, and the confidences, float32 [n].
+    """Return (the best label of each text with its set of labels, confidences), float32 [n].
 
-    logits_of_texts: float32 [n, labels]. limits: of `limits_of`.
+    A confidence is the largest probability of a text. logits_of_texts: float32 [n, labels]. limits: as `limits_of`
+    returns them.
     """
     calibrated = runner.probabilities(logits_of_texts)
     inside = SCORES[sets.score](calibrated) <= limits

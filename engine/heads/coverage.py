@@ -1,4 +1,4 @@
-"""What calls with a coverage have in common: the calibration that they need, ranked lists, and the warning of shift."""
+"""Helpers of calls with a coverage: the calibration that they need, ranked lists, and the warning of shifted texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .pairs import count_near_best, pair_scores
 from .runner import HeadRunner, top
 
 FALSE_ALARM_RATE = 0.001
-"""The share of calls that may warn of texts unlike those of the calibration although they are like them, by default."""
+"""By default, the share of calls that may warn of a shift although their texts are like those of the calibration."""
 
 
 def calibration_of(calibrations: Mapping[str, Calibration], task: str) -> Calibration:
@@ -29,9 +29,9 @@ def calibration_of(calibrations: Mapping[str, Calibration], task: str) -> Calibr
 
 
 def limit_of_rank(calibrations: Mapping[str, Calibration], coverage: Any, top_k: int | None) -> np.float32 | None:
-    """Return how far the logits of the documents that are kept may be below the largest one; None without a coverage.
+    """Return how far the logit of a document that is returned may be below the largest one; None without a coverage.
 
-    Raises `InputError`, and `UnsupportedError` for a model that is not calibrated on queries.
+    Raises `InputError` for a top_k beside it, and `UnsupportedError` for a model that is not calibrated on queries.
     """
     if coverage is None:
         return None
@@ -46,10 +46,11 @@ def limit_of_rank(calibrations: Mapping[str, Calibration], coverage: Any, top_k:
 
 def ranked(logits: np.ndarray, scores: np.ndarray, texts: Sequence[Any] | None, top_k: int | None,
            limit: np.float32 | None, probabilities: np.ndarray | None) -> list[dict[str, Any]]:
-    """Return the results of `rank`, the best document first; logits, scores: [n].
+    """Return the results of `rank`, the best document first. logits, scores: float32 [n], one for each document.
 
-    texts: of the documents, to return them; None to leave them out. limit: of `limit_of_rank`. probabilities:
-    calibrated ones of "no" and "yes", [n, 2], for the margin and the entropy; None to leave these out.
+    texts: the documents, to return them; None to leave them out. top_k: the most results, if `limit` is None. limit: as
+    `limit_of_rank` returns it. probabilities: calibrated ones of "no" and "yes", [n, 2], for the margin and the
+    entropy; None to leave these out.
     """
     count = top_k if limit is None else count_near_best(logits, limit)
     doubt = [{}] * len(logits) if probabilities is None else doubts(probabilities)
@@ -59,23 +60,22 @@ def ranked(logits: np.ndarray, scores: np.ndarray, texts: Sequence[Any] | None, 
 
 def ranks_of(runner: HeadRunner, logits: np.ndarray, texts: Sequence[Any] | None, top_k: int | None,
              limit: np.float32 | None, function: Any = None) -> list[dict[str, Any]]:
-    """Return the documents by their logits, float32 [n, 1]: the last of three steps of `rank`.
+    """Return the results of `rank` by the logits of the documents, float32 [n, 1]: the last of its three steps.
 
-    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. texts: of the documents, to return them; None to
-    leave them out. limit: of `limit_of_rank`; None to return the best top_k. function: what makes scores of logits, by
-    its name or as an object of torch.nn; None for the model's.
+    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. function: the function from logits to scores, by
+    its name or as an object of torch.nn; None for the model's. The other arguments are those of `ranked`.
     """
     probabilities = runner.probabilities(logits) if runner.calibration and function is None else None
     return ranked(logits[:, 0], pair_scores(runner, logits, function), texts, top_k, limit, probabilities)
 
 
 def shift_of(confidences: np.ndarray, calibration: Calibration) -> tuple[float, float]:
-    """Return the distance D of confidences to those of the calibration, then the p-value of the test of both."""
+    """Return (distance D, p-value) of the Kolmogorov-Smirnov test of confidences [n] against the calibration's."""
     return kolmogorov_smirnov(calibration.arrays["confidences"][:MOST_COMPARED], confidences[:MOST_COMPARED])
 
 
 def check_rate(value: Any) -> float | None:
-    """Return the false alarm rate of a call; raises `InputError`."""
+    """Return the argument false_alarm_rate of a call, None or a number between 0 and 1; raises `InputError`."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.floating))
                               or not 0 < value < 1):
         raise InputError(f"false_alarm_rate must be None or a number between 0 and 1, not {shown(value)}")
@@ -83,7 +83,7 @@ def check_rate(value: Any) -> float | None:
 
 
 def warn_of_shift(confidences: np.ndarray, calibration: Calibration, rate: float | None) -> None:
-    """Warn if the confidences of a call look unlike those of the calibration.
+    """Warn if the confidences [n] of a call look unlike those of the calibration, by a Kolmogorov-Smirnov test.
 
     rate: the share of calls that may warn although both are alike; None for no warning.
     """

@@ -1,6 +1,6 @@
-"""Scores of pairs of texts, as sentence-transformers' CrossEncoder gives them.
+"""Check pairs of texts, and turn their logits into scores, like the CrossEncoder of sentence-transformers.
 
-A score is a function of the logit, which may round two logits to one number, so documents are ordered by their logits.
+A score is a function of the logit, which may round two logits to one number. So documents are ordered by their logits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .runner import FUNCTIONS, HeadRunner
 
 
 def check_pairs(pairs: Any) -> list[tuple[str, str]]:
-    """Return pairs of texts as a list of tuples; raises `InputError`."""
+    """Return pairs of texts as a list of tuples; raises `InputError` for anything else."""
     given = check_collection([pairs] if isinstance(pairs, str) else pairs, "pairs")
     return [check_pair(i, pair) for i, pair in enumerate(given)]
 
@@ -30,7 +30,7 @@ def check_pair(i: int, pair: Any) -> tuple[str, str]:
 
 
 def check_query(query: Any, documents: Any) -> tuple[str, list[str]]:
-    """Return a query and the documents to rank for it; raises `InputError`."""
+    """Return a query and the documents to rank for it as `str`; raises `InputError` for anything else."""
     query = check_text("query", query)
     if isinstance(documents, str):
         raise InputError(f"documents must be a list of texts, not {shown(documents)}")
@@ -44,19 +44,18 @@ def is_pair(value: Any) -> bool:
 
 def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, as_logits: bool = False,
                 apply_softmax: bool = False) -> np.ndarray:
-    """Return the scores of pairs, or as_logits their logits: float32 [n], or [n, labels]: the last step of `predict`.
+    """Return the scores of pairs by their logits [n, labels]: float32 [n] for one label, else [n, labels].
 
-    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`.
-
-    function: the name of a function, or an object whose class has the name of one of torch.nn; None for the model's.
-    apply_softmax: whether scores of several labels become probabilities afterwards. The scores of a calibrated model
-    are calibrated probabilities unless a function is given: those of one label, and of several with apply_softmax.
+    It is the last step of `predict`; those before it are `Tokenizer.pairs` and `HeadRunner.logits`. function: the name
+    of a function, or an object whose class has the name of one of torch.nn; None for the model's. as_logits: whether to
+    return logits. apply_softmax: whether scores of several labels become probabilities afterwards. Without `function`,
+    the scores of a calibrated model are calibrated probabilities: of one label, and of several with apply_softmax.
     """
     if as_logits:
         return logits[:, 0] if logits.shape[1] == 1 else logits
     if function is None and runner.calibration is not None and (logits.shape[1] == 1 or apply_softmax):
         calibrated = runner.probabilities(logits).astype(np.float32)
-        return calibrated[:, 1] if logits.shape[1] == 1 else calibrated
+        return calibrated[:, 1] if logits.shape[1] == 1 else calibrated     # of one label: (no, yes)
     name = runner.config.pair_function if function is None else _name_of(function)
     flat = np.ascontiguousarray(logits)
     scores = FUNCTIONS[name](flat) if name in FUNCTIONS else runner.ops.activate(name, flat)
@@ -71,7 +70,7 @@ def count_near_best(logits: np.ndarray, limit: np.float32) -> int:
 
 
 def gaps_below(logits: np.ndarray) -> np.ndarray:
-    """Return how far each logit [n] is below the largest one, in float32, as the file of a model holds such gaps."""
+    """Return how far each logit [n] is below the largest one: float32 [n], the type of the gaps of a calibration."""
     wide = logits.astype(np.float64)
     return (wide.max(initial=-np.inf) - wide).astype(np.float32)
 
@@ -84,7 +83,7 @@ def check_ranks(runner: HeadRunner) -> None:
 
 
 def _name_of(function: Any) -> str:
-    """Return the name of a function that the caller names, or gives as an object of torch.nn; raises `InputError`."""
+    """Return the name of a function, which is a name or an object of a class of torch.nn; raises `InputError`."""
     known = list(PAIR_FUNCTIONS.values())
     name = function if isinstance(function, str) else PAIR_FUNCTIONS.get(type(function).__name__)
     if name not in known:

@@ -1,4 +1,4 @@
-"""Run the steps of a head on the token vectors of an encoder: gather rows, then compute on these rows alone.
+"""`HeadRunner`: run the steps of a head on the token vectors of an encoder: gather rows, then compute on these alone.
 
 Every step computes each row by itself, in one order, so no bit of a result depends on the other texts of a call.
 """
@@ -38,11 +38,11 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sigmoid": sigmoid,
     "softmax": softmax,
 }
-"""Functions that NumPy computes here: of logits [n, labels], and `tanh`, which backends lack."""
+"""Functions that NumPy computes here: functions of logits [n, labels], and `tanh`, which backends lack."""
 LOGITS_AT_A_TIME = 2**24
-"""How many logits are computed at a time, of one sequence at least."""
+"""The most logits that are computed at a time (64 MiB), unless one sequence has more."""
 MAXIMA_AT_A_TIME = 2**21
-"""How many maxima are computed at a time, of one sequence at least; two arrays of them are alive together."""
+"""The most maxima that are computed at a time, unless one sequence has more; two arrays of them are alive together."""
 
 
 class HeadRunner:
@@ -50,13 +50,13 @@ class HeadRunner:
 
     def __init__(self, head: Head, encoder: VectorEncoder, ops: Ops, words: Callable[[], np.ndarray],
                  calibration: Calibration | None = None):
-        """ops: compute the steps. words: returns the word table in float32 [V, E], which a tied map reads.
-        calibration: of the logits; None for a head that is not calibrated.
+        """encoder: its vectors are the input. ops: computes the steps. words: returns the word table, float32 [V, E],
+        which is the weight of a tied step. calibration: that of the logits; None for a head that is not calibrated.
         """
         self.config: HeadConfig = head.config
         self.calibration = calibration
         self.vector_encoder = encoder
-        """Gives the vectors that the head reads, of texts or of images."""
+        """Computes the vectors that the head reads, of texts or of images."""
         self.ops = ops
         self._weights, self._words = head.weights, words
 
@@ -68,31 +68,31 @@ class HeadRunner:
         return self.vector_encoder
 
     def logits(self, tokens: Tokens, call: Call = PLAIN, asked: Sequence[np.ndarray] | None = None) -> Work:
-        """Return the work whose rows are the logits of sequences; the row of a sequence without logits is None.
+        """Return the work, for the queue, whose results are the logits of sequences; None for one without logits.
 
-        Logits are float32 [rows, outputs] for the rows of the sequence that the head reads, or [1, outputs] of a head
-        with one result a sequence. asked: the positions to read in each sequence, for a head of rows "asked".
+        Logits are float32 [rows, outputs], for the rows of the sequence that the head reads, or [1, outputs] of a head
+        with one result for each sequence. asked: the positions to read in each sequence, for a head of rows "asked".
         """
-        most = None
-        if asked is not None:       # the logits of a batch are in memory together; each sequence counts as the longest
+        most = None     # the most sequences of a batch
+        if asked is not None:       # bound the logits of a batch, as if each sequence had as many as the longest
             tokens = replace(tokens, asked=[*asked])
             most = max(1, LOGITS_AT_A_TIME // (self.config.outputs * max(1, *map(len, asked))))
         return self.vector_encoder.work(self._compute_logits, tokens, call, most)
 
     def _compute_logits(self, packed: Packed, stop: Stop) -> list[np.ndarray | None]:
-        """Return the logits of each sequence of a batch, None for one without logits: the job of `logits`."""
+        """Return the logits of each sequence of a batch, None for one without. The queue calls it for `logits`."""
         tokens, batch, _ = packed
         vectors = self.vector_encoder.vectors(batch, stop)
         places: list[np.ndarray | None] = [None] * len(tokens.input_ids) if tokens.asked is None else [*tokens.asked]
-        if self.config.passed_id is not None:       # the head reads the last token that has another id
+        if self.config.passed_id is not None:       # the head reads the last token that has not this id
             places = [last_other(ids, self.config.passed_id) for ids in tokens.input_ids]
         rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places, self.config.passed_rows)
-        return [logits if len(logits) else None for logits in self._in_slices(rows, ends)]
+        return [logits if len(logits) else None for logits in self._run_in_slices(rows, ends)]
 
-    def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the logits of each sequence, whose rows end at `ends`; compute `LOGITS_AT_A_TIME` at a time at most.
+    def _run_in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the logits of each sequence, float32 [rows, outputs]. rows, ends: as `gather` returns them.
 
-        The logits of 1,000 rows in a vocabulary of 250,000 words would take a gigabyte.
+        At most `LOGITS_AT_A_TIME` are computed at a time: 1,000 rows of 250,000 logits would take a gigabyte.
         """
         most = max(1, LOGITS_AT_A_TIME // self.config.outputs)
         for part in ranges(lengths_of(ends).tolist(), most):
@@ -102,13 +102,13 @@ class HeadRunner:
 
     def _run(self, rows: np.ndarray, ends: np.ndarray, steps: Sequence[Step] | None = None
              ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the results of rows [M, D], and where those of each sequence end [B+1].
+        """Return (results of the steps [M', D'], where the results of each sequence end [B+1]).
 
-        ends: where the rows of each sequence end [B+1], from 0 on. steps: None for all steps of the head.
+        rows: float32 [M, D]. ends: [B+1]: where the rows of each sequence end, from 0 on. steps: None for all of them.
         """
         for step in self.config.steps if steps is None else steps:
             if isinstance(step, HeadLinear):
-                rows = self._linear(step, rows)
+                rows = self._run_linear(step, rows)
             elif isinstance(step, HeadNorm):
                 rows = self.ops.layer_norm(rows, self._weights[f"{step.name}.weight"],
                                            self._weights.get(f"{step.name}.bias"), step.eps)
@@ -120,10 +120,10 @@ class HeadRunner:
         return rows, ends
 
     def maxima(self, vectors: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the largest of each output over the rows of each sequence, float32 [outputs], -inf without rows.
+        """Yield for each sequence the maximum of each output over its rows: float32 [outputs], -inf without rows.
 
-        vectors [M,D]; ends [B+1]: where the rows of each sequence end. No array [M, outputs] is made: the last step is
-        a product that keeps the largest number of each column, of `MAXIMA_AT_A_TIME` numbers at a time.
+        vectors: float32 [M, D]. ends: [B+1]: where the rows of each sequence end. No array [M, outputs] is made: the
+        last step is a GEMM that keeps the largest number of each column. It must be one (`ends_in_a_product`).
         """
         rows = self._run(vectors, ends, self.config.steps[:-1])[0]
         most = max(1, MAXIMA_AT_A_TIME // self.config.outputs)
@@ -132,22 +132,22 @@ class HeadRunner:
             yield from self.ops.column_maxima(parts[first : first + most], self._columns)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Return the calibrated probabilities of classes, float64 [n, K], of logits [n, K].
+        """Return the calibrated probabilities of classes, float64 [n, K], by logits [n, K].
 
-        For logits [n, 1] of a single label, they are those of "no" and "yes", [n, 2].
+        For logits [n, 1] of a single label, they are the probabilities [n, 2] of "no" and "yes".
         """
         assert self.calibration is not None
         return probabilities(logits, self.calibration.temperature, self.calibration.bias)
 
     @property
     def ends_in_a_product(self) -> bool:
-        """Whether the last step is a linear map alone, so that `maxima` can be called."""
+        """Whether the last step is a linear map without activation, so that `maxima` can be called."""
         last = self.config.steps[-1]
         return isinstance(last, HeadLinear) and last.activation == "identity"
 
     @lazy
     def _columns(self) -> Any:
-        """The last step's map in the form of `Ops.column_maxima`."""
+        """The packed weight and bias of the last step, for `Ops.column_maxima`."""
         step = self.config.steps[-1]
         assert isinstance(step, HeadLinear)
         return self.ops.columns(self._weight(step), self._weights.get(f"{step.name}.bias"))
@@ -157,14 +157,14 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]))[0]
 
     def numbers(self, vectors: np.ndarray) -> np.ndarray:
-        """Return one number for each token: float32 [N]. The last step, scatter, would put it at the place of its word.
+        """Return one number for each token, float32 [N], by all steps but the last, `Scatter`, which needs the ids.
 
-        vectors [N,D]: what the encoder gives; D = 1 where that is a number already.
+        vectors: float32 [N, D]: those of the encoder; D = 1 if the encoder computes the numbers itself.
         """
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
-    def _linear(self, step: HeadLinear, rows: np.ndarray) -> np.ndarray:
-        """Return a linear step of rows; NumPy computes the activations that backends lack."""
+    def _run_linear(self, step: HeadLinear, rows: np.ndarray) -> np.ndarray:
+        """Return a linear step of rows [M, in]: [M, size]; NumPy computes activations that backends lack."""
         by_numpy = step.activation in FUNCTIONS and step.activation != "relu"       # backends have relu
         bias = self._weights.get(f"{step.name}.bias")
         product = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), bias,
@@ -172,14 +172,14 @@ class HeadRunner:
         return FUNCTIONS[step.activation](product) if by_numpy else product
 
     def _weight(self, step: HeadLinear) -> np.ndarray:
-        """Return the weight of a linear step, float32 [size, in]; of a tied one, the word table."""
+        """Return the weight of a linear step, float32 [size, in]: its own, or the word table if it is tied."""
         return self._words() if step.tied else self._weights[f"{step.name}.weight"]
 
 
 def last_other(ids: np.ndarray, passed: int) -> np.ndarray:
-    """Return the position of the last of some ids that is another one than `passed`: int64 [1].
+    """Return the position of the last id that is not `passed`, int64 [1]: 0 if all are, as in transformers.
 
-    It is 0 if there is no other one, as in transformers; without ids there is no position.
+    Without ids the result is empty, int64 [0].
     """
     others = np.flatnonzero(np.asarray(ids) != passed)
     return others[-1:] if len(others) else np.arange(len(ids))[:1]
@@ -187,13 +187,14 @@ def last_other(ids: np.ndarray, passed: int) -> np.ndarray:
 
 def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
            asked: Sequence[np.ndarray | None], passed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of token vectors [N, D] that a head reads, [M, D], and where those of each sequence end, [B+1].
+    """Return (the rows [M, D] of token vectors [N, D] that a head reads, where the rows of each sequence end [B+1]).
 
     A sequence without tokens has no rows. The rows "first_two" and "first_mean" are [B, 2 D]; they are those of images,
     which have at least two tokens.
 
-    rows: one of `engine.model.head.ROWS`. passed: for "first_mean", `HeadConfig.passed_rows`. asked: the positions of
-    every sequence, for "asked", and for "last" if any sequence reads another token than its last; otherwise all None.
+    cu_seqlens: [B+1]: where the tokens of each sequence end. rows: one of `engine.model.head.ROWS`. passed: for
+    "first_mean", `HeadConfig.passed_rows`. asked: the positions of every sequence, for "asked", and for "last" if any
+    sequence reads another token than its last; otherwise all None.
     """
     starts, ends = cu_seqlens[:-1].astype(np.int64), cu_seqlens[1:].astype(np.int64)
     if rows == "all":
@@ -208,15 +209,15 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
     elif rows == "asked" or (rows == "last" and any(positions is not None for positions in asked)):
         places = [start + np.asarray(positions, np.int64) for start, positions in zip(starts, asked, strict=True)]
     else:
-        places = [np.array([start if rows == "first" else end - 1])[: end - start]      # none of an empty sequence
+        places = [np.array([start if rows == "first" else end - 1])[: end - start]      # empty for an empty sequence
                   for start, end in zip(starts, ends, strict=True)]
     return vectors[np.concatenate([np.zeros(0, np.int64), *places])], np.append(0, np.cumsum([*map(len, places)]))
 
 
 def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return one row for each sequence, the mean of its rows [M, D], and where the row of each sequence ends [B+1].
+    """Return (the mean of the rows of each sequence, where the mean of each sequence ends [B+1]).
 
-    A sequence without rows has none.
+    rows: float32 [M, D]. ends: [B+1]: where the rows of each sequence end. A sequence without rows has no mean.
     """
     means = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
              if start < end]
@@ -225,13 +226,13 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def top(scores: Sequence[float] | np.ndarray, k: int | None) -> list[int]:
-    """Return the places of the k largest scores, the largest first, equal ones in their order; k: None for all."""
+    """Return the indices of the k largest scores, the largest first, equal ones in their order; k: None for all."""
     order = np.argsort(-np.asarray(scores), kind="stable")
     return [int(i) for i in order[:k]]
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> str:
-    """Return an argument that must be one of some texts; raises `InputError`."""
+    """Return the value of an argument (name), which must be one of the allowed texts; raises `InputError`."""
     if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r:.80}")
     return value

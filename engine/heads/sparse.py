@@ -1,9 +1,9 @@
-"""Sparse vectors over the vocabulary, as SPLADE gives them (Formal et al. 2021, arXiv 2109.10086 and 2107.05720).
+"""Compute sparse vectors over the vocabulary, as SPLADE (Formal et al. 2021, arXiv 2109.10086 and 2107.05720).
 
     v[w] = max over the tokens t of log(1 + relu(logit[t, w])), or the sum over them
 
-The special tokens take part. log(1 + relu(x)) never decreases, so the maximum is taken of the logits, and the logarithm
-of V numbers a text. Other models have a number for each token of a text, and none for the other words:
+Special tokens count as tokens. log(1 + relu(x)) never decreases, so the maximum is computed of the logits, and the
+logarithm of V numbers for each text. Other models have a number for each token of a text, and none for other words:
 
     v[w] = max over the tokens t with the id w of number[t]
 
@@ -34,7 +34,7 @@ from ..text.tokens import Tokens
 from .runner import LOGITS_AT_A_TIME, HeadRunner
 
 Nonzeros: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""The ids of the words of a text in increasing order, and their numbers."""
+"""(ids of the words of a text in increasing order, int32 [n]; their numbers, float32 [n])."""
 
 NOTHING: Nonzeros = np.zeros(0, np.int32), np.zeros(0, np.float32)
 """The words and the numbers of a text without tokens."""
@@ -59,7 +59,7 @@ class SparseVectors:
     """Returns the text of a word's token by its id."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle keeps: the texts of the words that there are, in place of a tokenizer."""
+        """Return the fields for a pickle, which has the texts of the words that occur in place of a tokenizer."""
         words = {number: self.tokens(number) for number in np.unique(self.indices).tolist()}
         return vars(self) | {"tokens": words.__getitem__}
 
@@ -79,7 +79,7 @@ class SparseVectors:
         rows = range(len(self))[row if isinstance(row, slice) else slice(row % len(self), row % len(self) + 1)]
         if rows.step != 1:
             raise InputError(f"rows must be consecutive, not {shown(row)}")
-        start, stop = rows.start, max(rows.stop, rows.start)        # no row, where a slice stops before it starts
+        start, stop = rows.start, max(rows.stop, rows.start)        # a slice may stop before it starts: then no row
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         return SparseVectors(self.indices[first:last], self.values[first:last], self.indptr[start : stop + 1] - first,
                              (len(rows), self.shape[1]), self.tokens)
@@ -99,14 +99,14 @@ class SparseVectors:
     def to_scipy(self) -> Any:
         """Return the vectors as a `scipy.sparse.csr_array` of float32 [n, V], which shares the arrays of this object.
 
-        Raises `PackageMissing` where scipy is not installed.
+        Raises `PackageMissing` if scipy is not installed.
         """
         with needs_package("scipy", "to_scipy"):
             from scipy.sparse import csr_array
         return csr_array((self.values, self.indices, self.indptr), shape=self.shape)
 
     def decode(self, top_k: int | None = None) -> list[list[tuple[str, float]]]:
-        """Return the words of each row with their numbers, the largest first, and of equal ones the first id."""
+        """Return (word, number) of the top_k (None: all) words of each row, the largest first, equal ones by id."""
         top_k = positive_int_or_none("top_k", top_k)
         decoded = []
         for row in self:
@@ -117,11 +117,11 @@ class SparseVectors:
     def dot(self, other: SparseVectors) -> np.ndarray:
         """Return the dot product of each row with each row of other sparse vectors: float32 [n, m].
 
-        The products of a pair are added in the order of the words, so that a pair's number does not depend on others.
+        The products of a pair are added in the order of the words, so that no result depends on other pairs.
         """
         check_sparse(self, other)
         result = np.zeros((len(self), len(other)), np.float32)
-        dense = np.zeros(self.shape[1], np.float32)
+        dense = np.zeros(self.shape[1], np.float32)     # one row of `self` at a time
         for i, row in enumerate(self):
             dense[row.indices] = row.values
             with np.errstate(invalid="ignore", over="ignore"):      # numbers of large weights may be infinite
@@ -135,7 +135,7 @@ class SparseVectors:
 
 
 def check_sparse(a: Any, b: Any) -> None:
-    """Raise `InputError` unless a and b are sparse vectors over as many words."""
+    """Raise `InputError` unless a and b are sparse vectors over equally many words."""
     for one in (a, b):
         if not isinstance(one, SparseVectors):
             raise InputError("sparse vectors are compared with sparse vectors of encode_sparse, not with "
@@ -146,21 +146,19 @@ def check_sparse(a: Any, b: Any) -> None:
 
 
 def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Work:
-    """Return the work whose rows are the words of sequences and their numbers, the second step of `encode_sparse`.
-
-    The first one is `TextEncoder.tokens`. The words of each sequence are in increasing order.
-    """
-    job = MethodType(_compute_sparse, runner)       # equal for all calls with this runner
+    """Return the work, for the queue, whose results are the `Nonzeros` of sequences: `encode_sparse`'s second step,
+    after `TextEncoder.tokens`."""
+    job = MethodType(_compute_sparse, runner)       # equal for all calls, so that the queue can join them in a batch
     return runner.encoder.work(job, tokens, call)
 
 
 def _compute_sparse(runner: HeadRunner, packed: Packed, stop: Stop) -> list[Nonzeros]:
-    """Return the words of each sequence of a batch, and their numbers: the job of `sparse_rows`."""
+    """Return the words of each sequence of a batch, and their numbers. The queue calls it for `sparse_rows`."""
     config, scatter = runner.config, runner.config.steps[-1]
     tokens, batch, _ = packed
     vectors = runner.encoder.vectors(batch, stop)
     ends = batch.cu_seqlens.astype(np.int64)
-    if isinstance(scatter, Scatter):        # a number for each token, of which each word takes the largest
+    if isinstance(scatter, Scatter):        # the head gives each token a number; a word has the largest of its tokens
         numbers = runner.numbers(vectors)
         return [_largest_by_id(ids, numbers[start:end], scatter.skip_ids)
                 for ids, (start, end) in zip(tokens.input_ids, pairwise(ends.tolist()), strict=True)]
@@ -172,10 +170,10 @@ def _compute_sparse(runner: HeadRunner, packed: Packed, stop: Stop) -> list[Nonz
 def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros]) -> SparseVectors:
     """Return the words and the numbers of texts as one object, the last of three steps of `encode_sparse`.
 
-    rows: of `largest`; a text without tokens has the row `NOTHING`.
+    rows: one for each text, as `largest` returns them; `NOTHING` for a text without tokens.
     """
     sizes = np.array([len(indices) for indices, _ in rows], np.int64)
-    # NOTHING gives the type of the arrays where there are no rows.
+    # NOTHING is put in front so that the arrays have the right type even without rows.
     indices = np.concatenate([NOTHING[0], *(indices for indices, _ in rows)])
     values = np.concatenate([NOTHING[1], *(values for _, values in rows)])
     starts = np.append(np.int64(0), np.cumsum(sizes))
@@ -183,10 +181,10 @@ def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros]) -> SparseVector
 
 
 def _largest_by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Nonzeros:
-    """Return the different ids of tokens [T] and the largest number of each, without ids to skip and without zeros."""
+    """Return the different ids of tokens [T], and the largest number of each, without ids to skip and without zeros."""
     if not len(ids):
         return NOTHING
-    order = np.argsort(ids, kind="stable")
+    order = np.argsort(ids, kind="stable")      # equal ids become neighbours, for reduceat
     indices, starts = np.unique(ids[order], return_index=True)
     values = np.maximum.reduceat(numbers[order], starts)
     kept = (values != 0) & ~np.isin(indices, skip_ids)
@@ -194,10 +192,11 @@ def _largest_by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]
 
 
 def _pool_logits(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
-    """Yield for each sequence of token vectors [N, D] the largest logit of each word, or the sum of logarithms: [V].
+    """Yield for each sequence the maximum of the logits of each word, or the sum of their `weights_of`: float32 [V].
 
-    ends [B+1]: where the tokens of each sequence end. At most `LOGITS_AT_A_TIME` logits are computed at a time, so that
-    a sequence may be spread over several parts; its rows are added in their order.
+    vectors: float32 [N, D], of the tokens of all sequences. ends: [B+1]: where the tokens of each sequence end.
+    pooling: "max" or "sum". At most `LOGITS_AT_A_TIME` logits are computed at a time, so that a sequence may be spread
+    over several parts; its rows are added in their order.
     """
     activation = runner.config.sparse_activation
     most = max(1, LOGITS_AT_A_TIME // runner.config.outputs)
@@ -223,14 +222,17 @@ def _pool_logits(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pool
 
 
 def _nonzeros(numbers: np.ndarray, pooling: str, activation: str) -> Nonzeros:
-    """Return the ids of the words of a text and their numbers; numbers [V]: maxima of logits, or sums of numbers."""
+    """Return the words of a text with numbers [V] above 0; those of pooling "max" are logits, and "sum" has weights."""
     indices = np.flatnonzero(numbers > 0)
     values = np.ascontiguousarray(numbers[indices])
     return indices, weights_of(values, activation) if pooling == "max" else values
 
 
 def largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonzeros:
-    """Return the ids and the numbers of at most `most` words of a text: those with the largest absolute numbers."""
+    """Return the `most` words of a text with the largest absolute numbers, and these numbers; None for all words.
+
+    indices, values: [n]: the ids in increasing order, and their numbers.
+    """
     if most is not None and len(values) > most:
         kept = np.sort(np.argsort(-np.abs(values), kind="stable")[:most])
         indices, values = indices[kept], values[kept]
@@ -238,8 +240,8 @@ def largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonzer
 
 
 def weights_of(logits: np.ndarray, activation: str) -> np.ndarray:
-    """Return log(1 + relu(x)), and for log1p_relu log(1 + log(1 + relu(x))): float32 of the shape of the logits."""
+    """Return log(1 + relu(x)), or for "log1p_relu" log(1 + log(1 + relu(x))): float32 of the shape of the logits."""
     weights = np.maximum(logits, np.float32(0))
-    some = weights != 0       # few are above 0, and NaN is among these
-    weights[some] = log1p(log1p(weights[some])) if activation == "log1p_relu" else log1p(weights[some])
+    nonzero = weights != 0       # compute only these, because most are 0; NaN is among them
+    weights[nonzero] = log1p(log1p(weights[nonzero])) if activation == "log1p_relu" else log1p(weights[nonzero])
     return weights

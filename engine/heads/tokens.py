@@ -1,14 +1,14 @@
-"""Tags of tokens, and the entities that they make, by the rules of transformers' pipeline of token classification.
+"""Tag tokens, and join them to entities, by the rules of transformers' pipeline of token classification.
 
     strategy    joins                                                    label and score of a word
-    none        nothing: one result a token
+    none        nothing: one result for each token
     simple      adjacent tokens of one tag
     first       words, then adjacent words of one tag                    of its first token
     average     the same                                                 the mean of its tokens' probabilities
     max         the same                                                 of its token with the largest probability
 
-B- before a tag begins an entity, I- goes on with one, and a tag without either goes on. The score of an entity is the
-mean of its parts' scores.
+A tag with the prefix B- begins an entity. A tag with I-, or without a prefix, goes on with an entity of the same tag.
+The score of an entity is the mean of the scores of its tokens or words.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from .runner import HeadRunner, check_choice
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
 WORDS = ("spaces", "tokenizer")
-"""How tokens that go on with a word are known: "spaces" is the pipeline's rule, which looks at "##" or at a space
-before the token; "tokenizer" asks the tokenizer, which is right where a token's offsets hold the space before it."""
+"""Rules for which token goes on with a word: "spaces" is the pipeline's rule, which looks for "##" or for a space
+before the token; "tokenizer" asks the tokenizer, which is right even if a token's offsets include the space before it.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,30 +43,32 @@ class _Token:
     score: np.float32
     text: str
     start: int
-    """Its first character in the text, and `end` the one after its last."""
+    """The place of its first character in the text; `end` is the place after its last character."""
     end: int
     index: int = 0
-    """Its place among the tokens, special ones included."""
+    """Its place among the tokens of its window, special ones included."""
     probabilities: np.ndarray | None = None
     """float32 [labels]."""
     goes_on: bool = False
-    """Whether it is a part of the word before it."""
+    """Whether it is a part of the same word as the token before it."""
 
 
 @dataclass(frozen=True)
 class Tagging:
-    """How `tag` makes entities."""
+    """The settings by which `tag` makes entities."""
 
     strategy: str = "none"
+    """One of `STRATEGIES`."""
     ignored: Collection[str] = ("O",)
-    """The labels that are left out; a set where they may be many."""
+    """The labels that results leave out; a set if they may be many."""
     words: str = "spaces"
+    """One of `WORDS`."""
 
 
 def check_tagging(strategy: Any, ignored: Any, stride: Any, words: Any) -> tuple[Tagging, int | None]:
-    """Return how `tag` makes entities, and its stride; raises `InputError` for wrong arguments of `Engine.tag`."""
-    tagging = Tagging(check_choice("aggregation_strategy", strategy, STRATEGIES), _labels("ignore_labels", ignored),
-                      check_choice("words", words, WORDS))
+    """Return (settings of entities, stride) from arguments of `Engine.tag`; raises `InputError` for wrong ones."""
+    tagging = Tagging(check_choice("aggregation_strategy", strategy, STRATEGIES),
+                      _read_labels("ignore_labels", ignored), check_choice("words", words, WORDS))
     if stride is not None and tagging.strategy == "none":
         raise InputError('stride is for an aggregation_strategy, by which the windows of a text are joined; say '
                          'aggregation_strategy="simple", for example')
@@ -73,7 +76,7 @@ def check_tagging(strategy: Any, ignored: Any, stride: Any, words: Any) -> tuple
 
 
 def read_words(texts: Any) -> tuple[list[list[str]], bool]:
-    """Return lists of words, and whether the caller gave one alone; raises `InputError`."""
+    """Return (lists of words, whether the caller gave one list alone and not a list of lists); raises `InputError`."""
     if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
         raise InputError(f"with is_split_into_words, texts must be lists of words, not {shown(texts)}")
     check_order(texts, "with is_split_into_words, texts must be lists of words")
@@ -86,7 +89,7 @@ def read_words(texts: Any) -> tuple[list[list[str]], bool]:
     return [read_texts(row)[0] for row in ([rows] if single else rows)], single
 
 
-def _labels(name: str, value: Any) -> tuple[str, ...]:
+def _read_labels(name: str, value: Any) -> tuple[str, ...]:
     """Return the labels of an argument as a tuple; raises `InputError`."""
     has_no_items = isinstance(value, str) or getattr(value, "shape", None) == ()    # an array without axes is Iterable
     if has_no_items or not isinstance(value, Iterable):
@@ -101,8 +104,8 @@ def tag_windows(runner: HeadRunner, texts: Sequence[str | Sequence[str]], *, str
                 stop: Stop = NEVER) -> list[list[Places]]:
     """Return the windows of each text with their tokens: the first of three steps of `tag`, before `HeadRunner.logits`.
 
-    stride: the tokens by which windows overlap; without one, each text is one window, which is cut at the model's
-    limit. split: whether each text is a list of words; offsets are then those in the words joined by spaces.
+    stride: the number of tokens by which windows overlap; None for one window of each text, which is cut at the model's
+    limit. split: whether each text is a list of words; the offsets of a token are then those in its word.
     """
     tokenizer = runner.encoder.tokenizer
     if stride is None:
@@ -115,13 +118,13 @@ def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], window
                 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the entities of each text, the last of three steps of `tag`.
 
-    windows: of each text. logits: float32 [T, labels] by the number of the window, counted over all texts; a window
-    without tokens has none.
+    windows: those of each text. logits: float32 [T, labels] by the number of the window, counted over all texts; a
+    window without tokens has none. split: whether each text is a list of words.
     """
-    first = 0
+    first = 0       # the number of the first window of the text
     for text, windows_of_text in zip(texts, windows, strict=True):
         entities: list[dict[str, Any]] = []
-        # The place of each word in the words joined by spaces.
+        # The place of each word in the text, which is the words joined by spaces.
         starts = [0, *np.cumsum([len(word) + 1 for word in text]).tolist()] if split else None
         joined = text if isinstance(text, str) else " ".join(text)
         for n, places in enumerate(windows_of_text, first):
@@ -135,12 +138,12 @@ def _entities_of_window(runner: HeadRunner, text: str, places: Places, logits: n
                         starts: list[int] | None) -> list[dict[str, Any]]:
     """Return the entities of one window, or with the strategy "none" a result for each of its tokens.
 
-    logits: float32 [T, labels]; None for a window without tokens. starts: of words that the caller has split, the place
-    of each in the text; None for a text that is one string. The results of a calibrated model have `_doubts`, too.
+    logits: float32 [T, labels]; None for a window without tokens. starts: for a text that the caller has split into
+    words, the place of each word in it; otherwise None. The results of a calibrated model have `_doubts`, too.
     """
     if logits is None:
         return []
-    tokens = list(_tokens(runner, text, places, logits, tagging, starts))
+    tokens = list(_tagged_tokens(runner, text, places, logits, tagging, starts))
     is_calibrated = runner.calibration is not None
     if tagging.strategy == "none":
         return [{"entity": token.label, "score": float(token.score), "index": token.index, "word": token.text,
@@ -149,15 +152,15 @@ def _entities_of_window(runner: HeadRunner, text: str, places: Places, logits: n
     join = runner.encoder.tokenizer.join
     if tagging.strategy != "simple":
         tokens = [_join_word(group, tagging.strategy, runner.config.labels, join)
-                  for group in _grouped(tokens, lambda before, token: token.goes_on)]
+                  for group in _split_into_groups(tokens, lambda before, token: token.goes_on)]
     entities = [_make_entity(group, join) | (_doubts(group) if is_calibrated else {})
-                for group in _grouped(tokens, _same_entity)]
+                for group in _split_into_groups(tokens, _same_entity)]
     return [entity for entity in entities if entity["entity_group"] not in tagging.ignored]
 
 
-def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, tagging: Tagging,
-            starts: list[int] | None) -> Iterator[_Token]:
-    """Yield the tokens of a window with their tags, without special tokens."""
+def _tagged_tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, tagging: Tagging,
+                   starts: list[int] | None) -> Iterator[_Token]:
+    """Yield the tokens of a window with their tags, without special tokens; the arguments are as before."""
     prefix = runner.encoder.tokenizer.continuing_prefix
     previous_word: int | None = None
     probabilities = softmax(logits) if runner.calibration is None else runner.probabilities(logits).astype(np.float32)
@@ -182,8 +185,8 @@ def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, t
                      probabilities=probabilities[i], goes_on=goes_on)
 
 
-def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
-    """Yield the tokens in groups; joins(before, token) says whether a token belongs to the group of the one before."""
+def _split_into_groups(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
+    """Yield the tokens in groups; joins(before, token) says whether a token joins the group of the token before it."""
     group: list[_Token] = []
     for token in tokens:
         if group and not joins(group[-1], token):
@@ -195,8 +198,8 @@ def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
 
 
 def _join_word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
-    """Return the word that tokens make, with the label and the score that the strategy gives it."""
-    if len(tokens) == 1:        # all strategies give its own tag
+    """Return the word of these tokens, with the label and the score of the strategy; join: `TokenTexts.join`."""
+    if len(tokens) == 1:        # all strategies give it its own tag
         return replace(tokens[0], text=join([tokens[0].text]))
     rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])
     if strategy == "average":
@@ -214,25 +217,25 @@ def _same_entity(before: _Token, token: _Token) -> bool:
 
 
 def _without_prefix(label: str) -> str:
-    """Return a label without B- or I- before it."""
+    """Return a label without its prefix B- or I-, if it has one."""
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
 def _make_entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
-    """Return the entity that tokens or words make. Its name has nothing before the first hyphen of the label."""
+    """Return the entity of these tokens or words; its name is the part of the label after the first hyphen."""
     score = tokens[0].score if len(tokens) == 1 else np.mean(np.array([token.score for token in tokens], np.float32))
     return {"entity_group": tokens[0].label.split("-", 1)[-1], "score": float(score),
             "word": join([token.text for token in tokens]), "start": tokens[0].start, "end": tokens[-1].end}
 
 
 def _doubts(tokens: Sequence[_Token]) -> dict[str, float]:
-    """Return the means of the margins and the entropies of tokens or words."""
+    """Return the entries "margin" and "entropy" of a result: the means over its tokens or words."""
     rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])
     return {"margin": float(margin(rows).mean()), "entropy": float(entropy(rows).mean())}
 
 
 def first_of_words(places: Places) -> dict[int, int]:
-    """Return the place of the first token of each word that the model reads, by the number of the word."""
+    """Return {number of a word: place of its first token}, for the words that the model reads."""
     first: dict[int, int] = {}
     for t, word in enumerate(places.words):
         if word is not None and not places.special[t]:
@@ -241,8 +244,9 @@ def first_of_words(places: Places) -> dict[int, int]:
 
 
 def _without_overlaps(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entities of all windows of a text by their start. Of two that overlap, the longer one stays, and of
-    equally long ones the one with the larger score.
+    """Return the entities of all windows of a text, sorted by their start.
+
+    Of two that overlap, only the longer one stays; of two equally long ones, the one with the larger score.
     """
     longest: list[dict[str, Any]] = []
     for entity in sorted(entities, key=lambda entity: int(entity["start"])):

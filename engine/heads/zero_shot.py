@@ -1,7 +1,7 @@
-"""Classes that the caller names, by a classifier that says whether a text entails a sentence about a class.
+"""Classify texts by labels of the caller, with a classifier that says whether a text entails a sentence about a label.
 
-It gives the scores of transformers' pipeline for zero-shot classification. Each label makes a hypothesis, such as "This
-example is sports."; a text and a hypothesis are a pair, whose logit of the label "entailment" is that of the class.
+The scores are those of transformers' pipeline for zero-shot classification. Each label gets a hypothesis, such as "This
+example is sports."; a text and a hypothesis are a pair, whose logit of "entailment" is the logit of the label.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from .classify import best_labels
 from .runner import FUNCTIONS, HeadRunner
 
 TEMPLATE = "This example is {}."
-"""What a text is asked about a label by default."""
+"""The default template of hypotheses."""
 _PLACE = "{}"
 _SHOWN = 5
 """How many labels of a model a message shows."""
 
 
 def check_labels(name: str, value: Any) -> list[str] | None:
-    """Return the labels of a caller, or None for None; a string is split at its commas. Raises `InputError`."""
+    """Return the labels of a caller, different and not empty, or None for None; raises `InputError`.
+
+    A string is split at its commas. name: the argument, for messages.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -57,42 +60,42 @@ def check_template(name: str, value: Any) -> str | None:
 
 
 def entailment_of(runner: HeadRunner) -> tuple[int, int]:
-    """Return the numbers of the labels against which and for which a text entails a hypothesis, as the pipeline does.
+    """Return (number of the label of contradiction, number of the label of entailment) by the pipeline's rule.
 
-    An entailment is the first label whose name begins so, in any case; against it stands the first label, or the last
-    one where the entailment is the first. Raises `UnsupportedError` for a classifier of something else.
+    The entailment is the first label whose name begins with "entail", in any case. The contradiction is the first
+    label, or the last one if the entailment is the first. Raises `UnsupportedError` for any other classifier.
     """
     labels = runner.config.labels
-    found = next((i for i, label in enumerate(labels) if label.lower().startswith("entail")), None)
-    if found is None or len(labels) == 1:
+    entailment = next((i for i, label in enumerate(labels) if label.lower().startswith("entail")), None)
+    if entailment is None or len(labels) == 1:
         some = ", ".join(labels[:_SHOWN]) + ", ..." * (len(labels) > _SHOWN)
         raise UnsupportedError("candidate_labels are for a classifier of natural language inference, which has the "
                                f"label 'entailment' beside others, and this one has {some}; without them, classify "
                                "chooses among the labels of the model")
-    return (0 if found else len(labels) - 1), found
+    return (0 if entailment else len(labels) - 1), entailment
 
 
 def sentences_about(labels: Sequence[str], template: str) -> list[str]:
-    """Return the sentence that a template makes of each label."""
+    """Return a sentence about each label: the template with the label in the place of its braces."""
     return [template.replace(_PLACE, label) for label in labels]
 
 
 def hypotheses_of(runner: HeadRunner, labels: Sequence[str], template: str | None) -> SecondTexts:
-    """Return the hypotheses of labels with their tokens; raises `InputError` for one that leaves no room for a text."""
+    """Return the hypotheses of labels with their tokens; raises `InputError` if one leaves no room for a text."""
     with located("the hypotheses of candidate_labels"):
         return runner.encoder.tokenizer.second_texts(sentences_about(labels, template or TEMPLATE))
 
 
 def zero_shot_labels(runner: HeadRunner, logits: np.ndarray, labels: Sequence[str], multi_label: bool,
                      top_k: int | None) -> Any:
-    """Return the labels of one text by the logits of its pairs, float32 [labels, outputs]; the last step.
+    """Return the `best_labels` of one text by the logits of its pairs, float32 [labels, outputs]: the last step.
 
-    multi_label: whether each label has a probability of its own, as a label alone always has. A calibration of the
-    head is one of its own labels, so that it does not apply; the results of such a head have "calibrated" False.
+    multi_label: whether each label has a probability of its own, as a single label always has; otherwise they sum to 1.
+    A calibration of the head is for its own labels, so it does not apply: then results have "calibrated" False.
     """
-    against, entailment = entailment_of(runner)
+    contradiction, entailment = entailment_of(runner)
     if multi_label or len(labels) == 1:
-        scores = FUNCTIONS["softmax"](logits[:, [against, entailment]])[:, 1]
+        scores = FUNCTIONS["softmax"](logits[:, [contradiction, entailment]])[:, 1]
     else:
         scores = FUNCTIONS["softmax"](logits[:, entailment])
     return best_labels(labels, scores.tolist(), top_k, {} if runner.calibration is None else {"calibrated": False})

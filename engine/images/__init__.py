@@ -1,4 +1,7 @@
-"""Turn images into the pixels that a model reads: files, bytes, images of Pillow and arrays."""
+"""Turn images (files, bytes, images of Pillow and arrays) into the pixels that a model reads.
+
+inputs.py tells images from texts and holds those of a call, sources.py opens them, and pixels.py makes the numbers.
+"""
 
 from .inputs import Images as Images
 from .inputs import begins_with_image as begins_with_image

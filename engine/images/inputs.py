@@ -1,4 +1,4 @@
-"""Tell images from texts among the inputs of a call, and hold those of a call with their numbers."""
+"""`Images`: the images of a call, which threads read ahead of the model; and functions that tell images from texts."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from .pixels import pixels_of
 from .sources import ENDINGS, EXPECTED, checked_array, is_pillow, name_of
 
 TOGETHER = 64
-"""The most images that are read at one time, and ahead of those that are computed; the token vectors of as many of
-224 x 224 pixels take 40 MB, and their pixels as much."""
+"""The most images that are read at one time, ahead of the images that are computed. For images of 224 x 224 pixels,
+their token vectors take 40 MB, and their pixels as much."""
 
 
 class Reading:
-    """The images of a call that threads read beside the passes of the model; its slices share it."""
+    """Reads the images of a call in threads beside the passes of the model. All slices of an `Images` share one."""
 
     def __init__(self) -> None:
-        self._whole: Images | None = None       # None outside of `ahead`
-        self._pixels: Iterator[np.ndarray] | None = None
-        self._stack = ExitStack()
+        """Begin without images; `ahead` sets them."""
+        self._whole: Images | None = None       # all images of the call; None outside of `ahead`
+        self._pixels: Iterator[np.ndarray] | None = None        # of all images, in order; None before the first `take`
+        self._stack = ExitStack()       # ends the threads
 
     @contextmanager
     def ahead(self, images: Images) -> Iterator[None]:
-        """Read images in this block ahead of those that are taken, which are all of them in their order."""
+        """Read images ahead of `take` in this block, in which all of them must be taken in their order."""
         self._whole = images
         try:
             with self._stack:
@@ -45,7 +46,7 @@ class Reading:
             self._whole = self._pixels = None
 
     def take(self, images: Images, config: ImageConfig, threads: int, stop: Stop) -> Iterator[np.ndarray]:
-        """Yield the pixels of some images, as `Images.pixels` does."""
+        """Yield the pixels of some images, as `Images.pixels` does: those read ahead in an `ahead` block."""
         if self._whole is None:
             with ExitStack() as stack:
                 yield from images.read(config, threads, stop, stack)
@@ -60,6 +61,7 @@ class Images(Sequence[Any]):
     """Some consecutive images of a call, which are read when their turn comes."""
 
     items: Sequence[Any]
+    """The images of the caller, unread."""
     first: int = 0
     """The number of the first of them in the call."""
     reading: Reading = field(default_factory=Reading, repr=False, compare=False)
@@ -72,26 +74,26 @@ class Images(Sequence[Any]):
     @overload
     def __getitem__(self, places: slice) -> Images: ...
     def __getitem__(self, places: int | slice) -> Any:
-        """Return an image, or some consecutive images with the numbers that they have."""
+        """Return an image, or some consecutive images, which keep their numbers in the call."""
         if isinstance(places, int):
             return self.items[places]
         first, last, _ = places.indices(len(self.items))
         return replace(self, items=self.items[first:last], first=self.first + first)
 
     def parts(self, most: int | None = None) -> Iterator[range]:
-        """Yield ranges of the places of images, each of images that are read at one time.
+        """Return an iterator over ranges of places; the images of a range are read at one time.
 
-        most: the most images of a range, if that is fewer than `TOGETHER`, the most of all; None for `TOGETHER`.
+        most: the most images of a range; more than `TOGETHER`, or None, means `TOGETHER`.
         """
         count = min(TOGETHER, most or TOGETHER)
         return (range(first, min(first + count, len(self))) for first in range(0, len(self), count))
 
     def passing(self, places: range) -> int:
-        """Return about how many bytes some images take while they are read, where somebody counts them; else 0."""
+        """Return about how many bytes some images take while they are read; 0 here, and a subclass may count them."""
         return 0
 
     def named(self, i: int) -> AbstractContextManager[None]:
-        """Return what puts the number of image i of these, and its path, in front of an error of a block."""
+        """Return a context manager that puts the number and the path of image i in front of the errors of its block."""
         return located(f"image {self.first + i}{name_of(self.items[i])}")
 
     def pixels(self, config: ImageConfig, threads: int, stop: Stop = NEVER) -> Iterator[np.ndarray]:
@@ -102,9 +104,11 @@ class Images(Sequence[Any]):
         return self.reading.take(self, config, threads, stop)
 
     def read(self, config: ImageConfig, threads: int, stop: Stop, stack: ExitStack) -> Iterator[np.ndarray]:
-        """Yield what `pixels` does; the threads end with the stack. One thread reads an image when it is taken."""
+        """Return the iterator of `pixels`. Its threads end with the stack; with threads=1, the caller's thread reads
+        each image when the iterator gets to it."""
 
         def read(i: int) -> np.ndarray:
+            """Return the pixels of image i."""
             stop.check()
             with self.named(i):
                 return pixels_of(self.items[i], config)
@@ -115,11 +119,11 @@ class Images(Sequence[Any]):
 
 
 def is_image(value: Any, alone: bool = False) -> bool:
-    """Return whether a value is one image, right or wrong, and not a list of them.
+    """Return whether a value is meant as one image, valid or not, and not as a list of images.
 
     alone: whether the model reads no texts, so that a str is a path, and any array of numbers is meant as an image.
     """
-    if isinstance(value, np.ndarray):       # of four axes it holds several images, and of two perhaps token ids
+    if isinstance(value, np.ndarray):       # four axes are several images; two may be token ids
         of_numbers = value.dtype.kind not in "OUS" and (alone or value.ndim == 3)
         return value.ndim in (2, 3) and (value.dtype == np.uint8 or of_numbers)
     if isinstance(value, str):
@@ -128,13 +132,14 @@ def is_image(value: Any, alone: bool = False) -> bool:
 
 
 def _is_open_file(value: Any) -> bool:
+    """Return whether a value is an open file, which is refused later with advice."""
     return isinstance(value, io.IOBase)
 
 
 def begins_with_image(given: Any) -> bool:
-    """Return whether the inputs of a call to a model that reads texts are images, by the first of them.
+    """Return whether the first input of a call, to a model that reads texts and images, is an image.
 
-    given: no iterator, as one loses its first item here.
+    given: the inputs; no iterator, because it would lose its first item here.
     """
     if isinstance(given, Images) or is_image(given):
         return True
@@ -152,7 +157,7 @@ def refuse_image_among_texts(given: Any) -> None:
 
 
 def warn_of_paths(given: Any) -> None:
-    """Warn of a text that seems to be meant as an image: the name of a file of one, or an address."""
+    """Warn of the first text that seems to be meant as an image: the name of an image file, or an address."""
     texts = [given] if isinstance(given, str) else given if isinstance(given, (list, tuple)) else []
     for text in texts:
         if isinstance(text, str) and text.lower().endswith(ENDINGS) and (" " not in text or os.path.exists(text)):
@@ -162,11 +167,10 @@ def warn_of_paths(given: Any) -> None:
 
 
 def read_images(given: Any, alone: bool, name: str = "images", first: int = 0) -> tuple[Images, bool]:
-    """Return the images of a call, and whether the caller gave a single one, which is a list of one.
+    """Return (images of a call, whether the caller gave a single one and not a list).
 
     alone: as in `is_image`. name: the caller's own argument. first: the number of the first image of a list. Raises
-    `InputError` for anything but images, such as a text among them; what is wrong inside a file is found when it is
-    read.
+    `InputError` for anything but images, such as a text among them; damaged files are found later, when they are read.
     """
     if isinstance(given, Images):
         return given, False
@@ -180,7 +184,7 @@ def read_images(given: Any, alone: bool, name: str = "images", first: int = 0) -
 
 
 def _check_image(i: int, item: Any, alone: bool) -> Any:
-    """Return an image of the caller, unread; raises `InputError` with its number for what is no image."""
+    """Return an image of the caller, unread; raises `InputError`, with its number i, for any other value."""
     with located(f"image {i}"):
         if isinstance(item, np.ndarray):
             return checked_array(item)

@@ -1,4 +1,4 @@
-"""Make the pixels of a model from an image, with the numbers of the processors of transformers that use Pillow."""
+"""Resize, crop and scale an image to the pixels of a model, as the processors of transformers that use Pillow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .sources import check_pixels, on_white, opened
 
 
 def pixels_of(source: Any, config: ImageConfig) -> np.ndarray:
-    """Return the pixels of an image: float32 [3, H, W]. Raises `InputError`.
+    """Return the pixels of an image (a source of `opened`): float32 [3, H, W]. Raises `InputError`.
 
-    Integers stay integers until the image has its size, as in transformers, so that they are rounded in the same way.
+    As in transformers, integers stay integers until the image has its size, so that they are rounded in the same way.
     """
     image = opened(source)
     if config.whitens and image.info.get("transparency") is not None:
@@ -36,18 +36,18 @@ def pixels_of(source: Any, config: ImageConfig) -> np.ndarray:
 
 
 def _crop_middle(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Return the middle of an image [H, W, 3], with zeros around it where it is smaller."""
-    cut = np.zeros((height, width, image.shape[2]), image.dtype)
-    (rows_to, rows_from), (columns_to, columns_from) = (
-        _middle_slices(size, kept) for size, kept in zip(image.shape, (height, width), strict=False))
-    cut[rows_to, columns_to] = image[rows_from, columns_from]
-    return cut
+    """Return the middle [height, width, 3] of an image [H, W, 3], with zeros around it if it is smaller."""
+    middle = np.zeros((height, width, image.shape[2]), image.dtype)
+    rows_to, rows_from = _middle_slices(image.shape[0], height)
+    columns_to, columns_from = _middle_slices(image.shape[1], width)
+    middle[rows_to, columns_to] = image[rows_from, columns_from]
+    return middle
 
 
 def _middle_slices(size: int, kept: int) -> tuple[slice, slice]:
-    """Return (the part of `kept` pixels that a side of `size` pixels fills, the part of the side that fills it).
+    """Return (the part of a new side of `kept` pixels that is filled, the part of the old side, `size`, that fills it).
 
-    If the difference is odd, one row more is added above than below, or cut below than above.
+    If the difference is odd, one row more is added above than below, or cut off below than above.
     """
     if size >= kept:
         first = (size - kept) // 2

@@ -1,6 +1,7 @@
-"""Open what an image is read from as an image of Pillow in red, green and blue, as transformers' `load_image` does.
+"""Open the source of an image as an image of Pillow in red, green and blue, as transformers' `load_image` does.
 
 The size is checked before a pixel is decoded, and only the formats of `FORMATS` are read, each by its own decoder.
+Messages here begin with "it", because `Images.named` puts the name of the image in front of them.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from ..base.install import require_images
 from ..files.reading import FormatError, open_given, refuse_pointer, shown_path
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
-"""The formats that are read, by Pillow's names."""
+"""Pillow's names of the formats that are read."""
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 """The ends of the names of files in these formats."""
 MAX_PIXELS = 89_478_485
-"""Limit on the pixels of an image, before and after it is resized; Pillow warns of larger ones."""
+"""The most pixels of an image, before and after it is resized; Pillow warns of larger ones."""
 MAX_BYTES = 2**28
-"""Limit on the bytes of a file of an image: decoders read some formats whole."""
+"""The most bytes of an image file, because decoders read some formats whole."""
 EXPECTED = "a path, the bytes of a file, an image of Pillow, or uint8 [H,W], [H,W,3] or [H,W,4]"
 _START = 64
-"""Bytes that tell a pointer of Git LFS from an image."""
-_ADDRESS = re.compile("[a-z][a-z0-9+.-]+:/")        # a Path has one slash
+"""The number of first bytes of a file that tell a pointer of Git LFS from an image."""
+_ADDRESS = re.compile("[a-z][a-z0-9+.-]+:/")        # one slash is enough, because a Path joins two
 _ANIMATED = ("GIF", "PNG", "WEBP", "TIFF")
-"""The formats with several images of one rank; those beside the first image of a JPEG file are previews."""
+"""The formats whose files may have several images of equal rank; further images of a JPEG file are previews."""
 
 
 def is_pillow(value: Any) -> bool:
-    """Return whether a value is an image of Pillow, which is not imported for that."""
+    """Return whether a value is an image of Pillow, without importing Pillow."""
     pillow = sys.modules.get("PIL.Image")
     return pillow is not None and isinstance(value, pillow.Image)
 
@@ -55,7 +56,7 @@ def bytes_of_url(url: str) -> bytes:
 
 
 def name_of(source: Any) -> str:
-    """Return how messages name the source of an image, behind its number; "" for one without a name."""
+    """Return " (PATH)", which messages have behind the number of an image; "" for an image without a path."""
     is_path = isinstance(source, (str, os.PathLike)) and not is_data_url(source)
     return f" ({shown_path(source)})" if is_path else ""
 
@@ -66,9 +67,10 @@ def is_data_url(source: Any) -> bool:
 
 
 def opened(source: Any) -> Any:
-    """Return the image of a source, as an image of Pillow in mode RGB, turned as its EXIF data say.
+    """Return the image of a source, as an image of Pillow in mode RGB, rotated as its EXIF data say.
 
-    Raises `InputError` for what is no image that can be read, and `FileMissing` for a path without a file.
+    source: a path, the bytes of a file, a `data:` URL, an image of Pillow, or an array. Raises `InputError` for one
+    that cannot be read, and `FileMissing` for a path without a file.
     """
     pillow = require_images("PIL.Image")
     if isinstance(source, np.ndarray):
@@ -81,7 +83,7 @@ def opened(source: Any) -> Any:
 
 
 def checked_array(array: np.ndarray) -> np.ndarray:
-    """Return an array of pixels; raises `InputError` unless it is uint8 [H,W], [H,W,3] or [H,W,4]."""
+    """Return the array itself; raises `InputError` unless it is uint8 [H,W], [H,W,3] or [H,W,4], and not too large."""
     channels = array.shape[2] if array.ndim == 3 else 1
     if array.dtype != np.uint8 or array.ndim not in (2, 3) or channels not in (1, 3, 4) or (
             array.ndim == 3 and channels == 1):
@@ -98,6 +100,7 @@ def check_pixels(width: int, height: int) -> None:
 
 
 def _check_size(width: int, height: int) -> None:
+    """Raise `InputError` for an image without pixels, or with too many."""
     if not width or not height:
         raise InputError(f"it has {width:,} x {height:,} pixels, and an image has at least one")
     check_pixels(width, height)
@@ -105,7 +108,7 @@ def _check_size(width: int, height: int) -> None:
 
 @contextmanager
 def _file_of(source: Any) -> Iterator[IO[bytes]]:
-    """Open a path or bytes as a file; raises `InputError` and `FileMissing`."""
+    """Open a path, bytes or a `data:` URL as a file in a `with` block; raises `InputError` and `FileMissing`."""
     if is_data_url(source):
         source = bytes_of_url(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -132,7 +135,7 @@ def _file_of(source: Any) -> Iterator[IO[bytes]]:
 
 
 def _missing(path: str) -> str:
-    """Return the message for a path without a file."""
+    """Return the message for a path without a file, with advice by the form of the path."""
     if _ADDRESS.match(path):
         return "an address is never fetched; download it, and give the path or the bytes of the file"
     if glob.has_magic(path):
@@ -143,11 +146,12 @@ def _missing(path: str) -> str:
 
 
 def _listing(folder: str | os.PathLike[str], pattern: str) -> str:
-    """Return the code that lists the files of a pattern in a folder."""
+    """Return Python code, for a message, that lists the files of a pattern in a folder."""
     return f"sorted(pathlib.Path({os.fsdecode(folder) or '.'!r}).glob({pattern!r}))"
 
 
 def _check_bytes(count: int) -> None:
+    """Raise `InputError` for a file with no bytes or with too many."""
     if not count:
         raise InputError("the file is empty")
     if count > MAX_BYTES:
@@ -155,14 +159,14 @@ def _check_bytes(count: int) -> None:
 
 
 def _decode(pillow: Any, file: IO[bytes]) -> Any:
-    """Return the image of an open file in mode RGB."""
+    """Return the image of an open file in mode RGB. pillow: the module PIL.Image."""
     image = _open(pillow, file)
     with image, _readable(str(image.format)):
         return _as_rgb(image)
 
 
 def size_of(source: Any) -> tuple[int, int]:
-    """Return the width and the height of an image in a file or in bytes, by its header; raises as `opened`."""
+    """Return (width, height) of an image in a file or in bytes, by its header; raises the errors of `opened`."""
     with _file_of(source) as file, _open(require_images("PIL.Image"), file) as image:
         _check_size(*image.size)
         width, height = image.size
@@ -170,7 +174,7 @@ def size_of(source: Any) -> tuple[int, int]:
 
 
 def _open(pillow: Any, file: IO[bytes]) -> Any:
-    """Return the image of an open file, of which the header is read."""
+    """Return the image of an open file, of which only the header has been read."""
     with _readable("an image"):
         try:
             return pillow.open(file, formats=FORMATS)
@@ -183,7 +187,7 @@ def _open(pillow: Any, file: IO[bytes]) -> Any:
 
 
 def _as_rgb(image: Any) -> Any:
-    """Return an image of Pillow in mode RGB, checked before its pixels are decoded."""
+    """Check an image of Pillow, decode its pixels, and return it in mode RGB, rotated as its EXIF data say."""
     _check_size(*image.size)
     _refuse_frames(image)
     _refuse_depth(image)
@@ -194,7 +198,7 @@ def _as_rgb(image: Any) -> Any:
     image.load()
     image = operations.exif_transpose(image)
     if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
-        # Pillow would warn that it drops the transparency, as the conversion is there to do.
+        # Remove the transparency, because `convert` would warn that it is lost, which is intended.
         image = image.copy()
         del image.info["transparency"]
     return image.convert("RGB")
@@ -209,14 +213,14 @@ def on_white(image: Any) -> Any:
 
 
 def _refuse_frames(image: Any) -> None:
-    """Raise `InputError` for an animated image, or for several pages."""
+    """Raise `InputError` for an animated image, or for one with several pages."""
     if image.format in _ANIMATED and getattr(image, "is_animated", False):
         raise InputError(f"it has {image.n_frames:,} images, and one is read; choose one, such as the first: "
                                "image.seek(0), and then image.copy() of Pillow")
 
 
 def _refuse_depth(image: Any) -> None:
-    """Raise `InputError` for more than 8 bits a channel, of which Pillow would drop some."""
+    """Raise `InputError` for an image with more than 8 bits a channel, because Pillow would drop some of them."""
     tiles = [text for tile in getattr(image, "tile", ()) for text in _texts(tile)]
     if image.mode[0] in "IF" or any(";16" in text or ";32" in text for text in tiles):
         raise InputError(f"it has more than 8 bits a channel (mode {image.mode}), and 8 are read; divide its "
@@ -234,7 +238,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 @contextmanager
 def _readable(kind: str) -> Iterator[None]:
-    """Turn what Pillow raises for a damaged file into `InputError`; kind: the format of the file."""
+    """Turn the errors of Pillow in a `with` block, for a damaged file, into `InputError`; kind: the file's format."""
     try:
         yield
     except (InputError, UnsupportedError, MemoryError):

@@ -1,1 +1,2 @@
-"""The configuration of a model and of how it runs, as values: no weights and no files."""
+"""The configuration of a model, of its texts, heads and generation, and of how it runs: dataclasses that check their
+values, without weights and files."""

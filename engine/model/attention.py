@@ -11,7 +11,7 @@ from .json_values import with_tuples
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """The options of attention that may differ between the layers of one model."""
+    """The options of attention in some layers of a model, which may differ from those of other layers."""
 
     window: int | None = None
     """How many keys a token sees on each side, beside its own; None for the whole sequence."""
@@ -34,12 +34,15 @@ class AttentionKind:
 
 
 def without_defaults(kind: AttentionKind) -> dict[str, Any]:
-    """Return the options of a kind of attention that do not have their defaults."""
+    """Return {name: value} of the options of a kind of attention that do not have their defaults."""
     return {f.name: getattr(kind, f.name) for f in fields(kind) if getattr(kind, f.name) != f.default}
 
 
 def read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
-    """Return the kinds that JSON objects describe, whose list is a tuple by now; raises `WeightsError`."""
+    """Return the kinds of attention that JSON objects describe; raises `WeightsError` for anything else.
+
+    entries: a tuple of these objects, because `with_tuples` has converted the list.
+    """
     names = {f.name for f in fields(AttentionKind)}
     if not isinstance(entries, tuple) or not all(isinstance(e, dict) and e.keys() <= names for e in entries):
         raise WeightsError(f"attention_kinds must be a list of objects with {', '.join(sorted(names))}, "
@@ -49,17 +52,17 @@ def read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Scores that also depend on the distance of two tokens, through a table of relative positions, as in DeBERTa.
+    """The options of a table of relative positions, through which scores depend on distances, as in DeBERTa.
 
-    The score of a query q and a key k that lies x tokens before it is (q.k + q.K[b] + k.Q[b]) / sqrt(n d), where b is
-    the row of distance x, n the number of terms in the sum, and K and Q are maps of the table's rows.
+    The score of a query q and a key k that lies x tokens before it is (q.k + q.K[b] + k.Q[b]) / sqrt(n d). There b is
+    the row of distance x, n the number of terms in the sum, and K and Q are linear maps of the table's rows.
     """
 
     limit: int
-    """Distances of this size and larger ones share a row."""
+    """All distances of at least this size share a row."""
     buckets: int = 0
-    """Half of the table's rows, an even number: distances up to half of it have a row each, and farther ones share rows
-    by their logarithm; 0 for a row for each distance, 2 * limit in all."""
+    """Half of the table's rows, an even number: distances up to `buckets` / 2 have a row each, and larger ones share
+    rows by their logarithm; 0 for a row for each distance, 2 * limit in all."""
     terms: tuple[str, ...] = ("c2p", "p2c")
     """"c2p" for the term q.K[b] (content to position), "p2c" for the term k.Q[b] (position to content)."""
     norm: bool = True
@@ -74,7 +77,7 @@ class RelativePositions:
 
 
 def read_relative(entry: Any) -> RelativePositions:
-    """Return the options that a JSON object describes; raises `WeightsError` for unknown names."""
+    """Return the table of relative positions that a JSON object describes; raises `WeightsError` for unknown names."""
     names = {f.name for f in fields(RelativePositions)}
     if not isinstance(entry, dict) or not {"limit"} <= entry.keys() <= names:
         raise WeightsError(f"relative must be null or an object with limit and perhaps {', '.join(sorted(names))}, not "

@@ -1,4 +1,4 @@
-"""Whose bits a result has: those of the fastest arithmetic of the CPU, or those that all CPUs have in common."""
+"""The option `bits`: whether results have the bits of the fastest arithmetic of a CPU, or the same ones on all CPUs."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from .config_checks import is_unicode
 from .json_values import JsonConfig
 
 DEFAULT, TOOL_USE = "default", "tool_use"
-"""The name of the template of a model with one, and of the template for calls with tools."""
+"""The names of the usual template, and of the template for calls with tools."""
 MAX_TEMPLATE = 1_000_000
 """The most characters of a template; real ones have up to 30,000."""
 MAX_TEMPLATES = 64
 MAX_TOKENS = 1000
-"""The most special tokens with a name, and the most control tokens that a model states."""
+"""The most special tokens with a name, and the most control tokens, that the files of a model list."""
 MAX_TOKEN_TEXT = 1000
 """The most characters of the text or the name of a token, and of the name of a template."""
 MAX_RESPONSE = 1_000_000
@@ -25,7 +25,7 @@ MAX_RESPONSE = 1_000_000
 
 @dataclass(frozen=True)
 class ChatConfig(JsonConfig):
-    """The templates of a chat, and what they may name. They are text here, and only `engine.chat` renders them."""
+    """The templates of a chat, and the tokens that they may name. Only `engine.chat` renders the templates."""
 
     called, may_lack = "chat", True
 
@@ -36,9 +36,10 @@ class ChatConfig(JsonConfig):
     control_tokens: tuple[str, ...] | None = None
     """Added tokens that are control tokens besides the special ones; None to find them in the template's own texts."""
     response_template: Any = None
-    """How an answer is taken apart, as `response_template` of tokenizer_config.json has it; None if it has none."""
+    """How an answer is parsed: the value of `response_template` in tokenizer_config.json; None if it has none."""
 
     def __post_init__(self) -> None:
+        """Raise `WeightsError`, with everything that is wrong, for impossible settings."""
         problems = []
         for name, most, length in (("templates", MAX_TEMPLATES, MAX_TEMPLATE),
                                    ("special_tokens", MAX_TOKENS, MAX_TOKEN_TEXT)):
@@ -63,7 +64,7 @@ class ChatConfig(JsonConfig):
 
 
 def _json_length(value: Any) -> int:
-    """Return the length of a value as JSON; for a value that JSON cannot hold, one above `MAX_RESPONSE`."""
+    """Return the length of a value as JSON; for a value that JSON cannot hold, a length above `MAX_RESPONSE`."""
     try:
         return len(json.dumps(value))
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The description of a model, `ModelConfig`.
+"""`ModelConfig`: the architecture of a model. families/ make it from files; programs/ and the plans read it.
 
 The letters used everywhere: B sequences, T tokens of one sequence, N real tokens of a batch, D model width, H heads,
 G key heads, d head width, F feed-forward width, L layers, V vocabulary, P positions, Y token types.
@@ -142,6 +142,7 @@ class ModelConfig:
         return self.logits is not None
 
     def __post_init__(self) -> None:
+        """Raise `WeightsError`, with everything that is wrong, for an impossible architecture."""
         problems = wrong(self, _INTS, lambda number: type(number) is int, "an int")
         if not problems:
             static = self.num_layers == 0 and self.num_heads == 0
@@ -167,9 +168,9 @@ class ModelConfig:
             raise WeightsError("impossible model configuration: " + "; ".join(problems))
 
     def _impossible_options(self) -> Iterator[str]:
-        """Describe each option beyond BERT's that is impossible, once all have the right types."""
+        """Yield a message for each option beyond BERT's that is impossible, once all have the right types."""
         if self.num_layers == 0:
-            # Nothing reads these options, so that no number in them can be right.
+            # A static model reads no other options, so they must have their defaults.
             if others := [f.name for f in fields(self) if f.name not in _OF_STATIC
                           and getattr(self, f.name) != _WITHOUT_LAYERS.get(f.name, f.default)]:
                 yield f"a model without layers has a word table alone, and no {listed(others)}"
@@ -181,7 +182,7 @@ class ModelConfig:
                 yield f"{name} must be one of {', '.join(choices)}, not {shown(getattr(self, name))}"
         yield from self._impossible_scores()
         final_norm: Any = self.final_norm
-        if final_norm not in (None, True, False) or type(final_norm) is int:        # 1 is equal to True
+        if final_norm not in (None, True, False) or type(final_norm) is int:        # 1 equals True, but is no bool
             yield f"final_norm must be None or a bool, not {shown(final_norm)}"
         if not 1e-6 < self.embedding_scale < 1e6:
             yield f"embedding_scale must be a float between 1e-6 and 1e6, not {shown(self.embedding_scale)}"
@@ -211,7 +212,7 @@ class ModelConfig:
                    f"{shown(sets)}")
 
     def _impossible_scores(self) -> Iterator[str]:
-        """Describe what is impossible in the options that change the scores of attention."""
+        """Yield a message for each impossible option among those that change the scores of attention."""
         scale, buckets = self.attention_scale, self.bias_buckets
         if scale is not None and (not isinstance(scale, float) or not 1e-6 < scale < 1e6):
             yield f"attention_scale must be None or a float between 1e-6 and 1e6, not {shown(scale)}"
@@ -228,7 +229,7 @@ class ModelConfig:
         if self.attention_bias is not None and self.num_heads > _MOST_BIASED_HEADS:
             yield f"attention_bias needs at most {_MOST_BIASED_HEADS} heads, not {shown(self.num_heads)}"
         if self.attention_bias == "buckets":
-            exact = buckets // (2 if self.bias_one_sided else 4)    # buckets of one distance, in each direction
+            exact = buckets // (2 if self.bias_one_sided else 4)    # in each direction, those of one distance
             if buckets < 4 or buckets % 2:
                 yield f"bias_buckets must be even and at least 4, not {shown(buckets)}"
             elif self.bias_max_distance <= exact:
@@ -259,7 +260,7 @@ class ModelConfig:
         return self.norm_place != "post" if self.final_norm is None else self.final_norm
 
     def weight_set(self, layer: int) -> int:
-        """Return the number of the weights of a layer, which is its own unless layers share weights."""
+        """Return the number of the set of weights of a layer (from 0), which other layers may share."""
         return self.weight_sets[layer] if self.weight_sets else layer
 
     def attention_kind(self, layer: int) -> AttentionKind:
@@ -274,7 +275,7 @@ class ModelConfig:
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that `from_json` turns back into an equal config.
 
-        An option beyond BERT's is left out where it has its default, so that older engines can read the rest.
+        An option beyond BERT's is left out if it has its default, so that older engines can read the others.
         """
         values = asdict(self) | {"attention_kinds": tuple(map(without_defaults, self.attention_kinds))}
         return {f.name: values[f.name] for f in fields(self)
@@ -282,7 +283,7 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls, values: Any) -> ModelConfig:
-        """Rebuild from `to_json`'s dictionary; unknown and missing names raise `WeightsError`."""
+        """Return the config of a dictionary of `to_json`; unknown and missing names raise `WeightsError`."""
         if not isinstance(values, dict):
             raise WeightsError(f"model configuration must be a JSON object, not {type(values).__name__}")
         known = {f.name for f in fields(cls)}
@@ -302,13 +303,13 @@ class ModelConfig:
     if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
 
         def __getattr__(self, name: str) -> Any:
-            """Say what to do in place of an attribute that the configurations of transformers have."""
+            """Raise `AttributeError`, with advice for an attribute that the configurations of transformers have."""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}"
                                  f"{f'; {CONFIG[name]}' if name in CONFIG else ''}")
 
 
 NEW_IN_VERSION_2 = names_from(ModelConfig, "num_kv_heads")
-"""Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
+"""Options that version 1 of the .npz files does not know: a file that uses one of them is of version 2."""
 
 
 def static_config(family: str, hidden_size: int, vocab_size: int) -> ModelConfig:
@@ -320,7 +321,7 @@ _WITHOUT_LAYERS: dict[str, Any] = {"num_layers": 0, "num_heads": 0, "head_width"
                                    "embedding_norm": False, "position_table": False, "biases": ()}
 """The options of a static model that do not have their defaults."""
 _OF_STATIC = ("family", "hidden_size", "vocab_size")
-"""The options that static models choose."""
+"""The options in which static models differ."""
 _AT_LEAST_1_STATIC = ("hidden_size", "vocab_size")
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _CHECKED = types_of(ModelConfig)

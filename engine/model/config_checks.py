@@ -1,4 +1,4 @@
-"""Describe what is impossible in configurations, and in a `ModelConfig`: attention, relative positions, logits."""
+"""Checks of values for all configurations, and messages about impossible options of a `ModelConfig`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from .attention import AttentionKind, RelativePositions
 LARGEST = 2**24
 """Limit on sizes and on ids."""
 LOGITS_KINDS = (None, "tied", "own")
-"""The weights of the product with the vocabulary: none, the word table, or a matrix of its own."""
+"""The weights that make logits: none, the word table, or a matrix of their own."""
 
 
 def wrong(config: Any, names: Iterable[str], holds: Callable[[Any], bool], expected: str) -> list[str]:
-    """Return a message for each of these fields whose value is wrong; expected: what `holds` wants of a value."""
+    """Return a message for each of these fields of a config whose value is wrong.
+
+    holds: returns whether a value is right. expected: the words of the message for right values, such as "a bool".
+    """
     return [f"{name} must be {expected}, not {shown(value)}" for name in names
             if not holds(value := getattr(config, name))]
 
 
 def optional(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return the check of a value that may be None."""
+    """Return a check that a value is None or passes the check `holds`."""
     return lambda value: value is None or holds(value)
 
 
@@ -32,7 +35,7 @@ def is_bool(value: Any) -> bool:
 
 
 def is_int(value: Any, least: int = 0, most: float = LARGEST) -> bool:
-    """Return whether a value is an int from `least` to `most`, such as an id, and no bool."""
+    """Return whether a value is an int (and no bool) from `least` to `most`, by default as an id is."""
     return type(value) is int and least <= value <= most
 
 
@@ -53,7 +56,7 @@ def is_unicode(text: Any) -> bool:
 
 
 def impossible_decoder(config: Any) -> Iterator[str]:
-    """Describe what is impossible in a `ModelConfig` that is a decoder's, once all options have the right types."""
+    """Yield a message for each impossible option of decoders in a `ModelConfig`, whose options have the right types."""
     if config.logits not in LOGITS_KINDS:
         yield f"logits must be one of {', '.join(map(str, LOGITS_KINDS))}, not {shown(config.logits)}"
     if not 1e-6 < config.logits_scale < 1e6:
@@ -61,7 +64,7 @@ def impossible_decoder(config: Any) -> Iterator[str]:
     if config.logits is None and (config.logits_bias or config.logits_scale != 1.0 or config.logits_softcap
                                   or config.memory_size):
         yield "logits_bias, logits_scale, logits_softcap and memory_size need logits"
-    # Only BART's decoder gives vectors to heads in place of logits: beside an encoder, by an identity as its matrix.
+    # Only BART's decoder gives vectors for heads in place of logits: it has an encoder, and an identity as its matrix.
     if config.logits_size and (config.logits != "own" or not config.memory_size):
         yield "logits_size needs logits 'own' and a memory_size"
     if config.logits is None:
@@ -74,12 +77,12 @@ def impossible_decoder(config: Any) -> Iterator[str]:
         yield "all attention_kinds of a model with logits must be causal"
     if config.relative is not None:     # attention to cached keys has no such terms
         yield "a model with logits cannot have the option relative"
-    if config.memory_size and config.norm_place not in ("post", "pre"):     # others have no place for cross-attention
+    if config.memory_size and config.norm_place not in ("post", "pre"):     # programs have cross-attention in these two
         yield "memory_size needs norm_place 'post' or 'pre'"
 
 
 def impossible_tokens(config: Any) -> Iterator[str]:
-    """Describe what is impossible in `dropped_id`, and beside it in `dense_tokens`, of a `ModelConfig`."""
+    """Yield a message for an impossible `dropped_id` of a `ModelConfig`, and for one or `dense_tokens` in a decoder."""
     dropped = config.dropped_id
     if dropped is not None and (type(dropped) is not int or not 0 <= dropped < config.vocab_size):
         yield f"dropped_id must be None or one of the {config.vocab_size} tokens, not {shown(dropped)}"
@@ -92,7 +95,8 @@ _LARGEST_FREQUENCY = 1000       # the angle of one position; the cosines and sin
 
 
 def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) -> Iterator[str]:
-    """Describe what is impossible about a kind of attention in a model of this head width and number of positions."""
+    """Yield a message for each impossible option of a kind of attention, in a model with this head width and number of
+    positions."""
     if kind.window is not None and not is_int(kind.window):
         yield f"window must be None or an int from 0 to {LARGEST:,}, not {shown(kind.window)}"
     theta, frequencies, width = kind.rotary_theta, kind.rotary_frequencies, kind.rotary_width
@@ -123,7 +127,7 @@ def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) ->
 
 
 def _largest_turn(theta: Any, width: int, scale: Any) -> float:
-    """Return the largest angle by which one position turns a pair of columns; 0 for numbers that are refused anyway."""
+    """Return the largest angle (radians) by which one position turns a pair of columns; 0 for refused numbers."""
     if not isinstance(theta, float) or not 0.0 < theta < 1e15 or not isinstance(scale, float) or not (
             scale > 0.0 and width >= 2):
         return 0.0
@@ -134,7 +138,7 @@ _MOST_DISTANCES = 2**16
 
 
 def impossible_relative(relative: Any) -> Iterator[str]:
-    """Describe what is impossible about a table of relative positions."""
+    """Yield a message for each impossible option of a table of relative positions; None has none."""
     if relative is None:
         return
     if not isinstance(relative, RelativePositions):

@@ -1,4 +1,7 @@
-"""Define the settings of a generation, under the argument names of transformers' `generate`, and check them."""
+"""`GenerationConfig`: the settings of a generation, under the argument names of transformers' `generate`, checked.
+
+Each check takes the name of a field and a value, and returns the value to use, or raises `InputError`.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +25,33 @@ from ..base.options import option
 NEW_TOKENS = 256
 """The most new tokens when neither max_new_tokens nor max_length is given."""
 MOST_IDS = 100_000
-"""The most ids of one field together: each is compared in every step, and a file can list millions of them."""
+"""The most ids of one field together, because each is compared in every step, and a file can list millions."""
 MOST_STOPS = 16
-"""The most stop texts of a request: each is looked for after each token."""
+"""The most stop texts of a request, because each is looked for after each token."""
 LONGEST_STOP = 1000
 """The most characters of a stop text."""
 _LARGEST = 2**31 - 1
 """The largest id, and the largest number of tokens."""
 GREEDY_BELOW = 1e-6
-"""Below this temperature a search takes the best token: logits that differ by 0.0001 then differ by 100 when they are
-divided by it, so the best token has all of the probability in float32, and a quotient could overflow."""
+"""Below this temperature a search takes the best token: logits that differ by 0.0001 would differ by 100 after the
+division, so the best token would have all of the probability in float32, and a quotient could overflow."""
 
 
 def _length(name: str, value: Any) -> int | None:
-    """Return a number of tokens, at least 1; files write 10^30 for any number."""
+    """Return a number of tokens, at least 1, or None; numbers beyond `_LARGEST`, such as 10^30 for "any", become it."""
     length = positive_int_or_none(name, value)
     return None if length is None else min(length, _LARGEST)
 
 
 def _new_tokens(name: str, value: Any) -> int | None:
-    """Return a number of tokens, at least 1, or 0, which `echo` alone takes."""
+    """Return a number of tokens, at least 0, or None; `_check_new_tokens` allows 0 only with `echo`."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == 0:
         return 0
     return _length(name, value)
 
 
 def _count(name: str, value: Any, most: int = _LARGEST, hint: str = "") -> int:
-    """Return an integer from 0 to `most`. hint: the end of the message about any other value."""
+    """Return an integer from 0 to `most`. hint: the end of the message about a value that is no such number."""
     try:
         number = -1 if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
@@ -83,14 +86,14 @@ def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _logprobs(name: str, value: Any) -> int | None:
-    """Return a number from 0 to 20, or None; True becomes 0, and False None."""
+    """Return a number from 0 to 20, or None; True becomes 0, and False becomes None."""
     if value is None or isinstance(value, bool):
         return 0 if value else None
     return _count(name, value, most=20)
 
 
 def _biases(name: str, value: Any) -> tuple[tuple[int, float], ...]:
-    """Return a dictionary from ids to numbers, or pairs of both, as pairs that ascend by id."""
+    """Return a dictionary from ids to numbers, or a list of such pairs, as pairs (id, number) in the order of ids."""
     try:
         biases = dict(() if value is None else value)
     except (TypeError, ValueError):
@@ -102,6 +105,7 @@ def _biases(name: str, value: Any) -> tuple[tuple[int, float], ...]:
 
 
 def _id(name: str, value: Any) -> int | None:
+    """Return an id, or None."""
     return None if value is None else _count(name, value)
 
 
@@ -144,9 +148,10 @@ def _head_pairs(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _number_between(low: float, high: float) -> Any:
-    """Return a check for a number from one limit to the other."""
+    """Return a check for a number from `low` to `high`."""
 
     def check(name: str, value: Any) -> float:
+        """Return the number as a float."""
         wrong = isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating))
         if wrong or not low <= value <= high:
             raise InputError(f"{name} must be a number from {low:,g} to {high:,g}, not {shown(value)}")
@@ -285,20 +290,21 @@ class GenerationConfig:
     """Tokens that follow the start token or the prompt of every decoder. They do not count as new tokens."""
 
     def __post_init__(self) -> None:
+        """Replace each value by the one that its check returns; the dataclass is frozen."""
         for field in fields(self):
             object.__setattr__(self, field.name, CHECKS[field.name](field.name, getattr(self, field.name)))
         self._check_new_tokens()
 
     def _check_new_tokens(self) -> None:
-        """Raise `InputError` for no new tokens unless `echo` gives the prompt, because a result would be empty."""
+        """Raise `InputError` for max_new_tokens=0 without `echo`, because a result would be empty."""
         if self.max_new_tokens == 0 and not self.echo:
             raise InputError("max_new_tokens must be None or an int of at least 1, not 0; with echo=True, 0 gives the "
                              "prompt alone")
 
     def changed(self, /, **options: Any) -> GenerationConfig:
-        """Return these settings with some of them replaced. None gives a field its default value.
+        """Return a copy of these settings with some fields replaced and checked. None gives a field its default.
 
-        A length in new tokens replaces a length in all tokens, and the other way round.
+        A length in new tokens replaces a length in all tokens, and the other way round (`_EXCLUSIVE`).
         """
         unknown = sorted(options.keys() - CHECKS.keys())
         if unknown:
@@ -363,8 +369,8 @@ class GenerationConfig:
     def limit(self, prompt: int, longest: int | None, advice: str = "") -> int:
         """Return the most tokens, prompt included, of a request whose prompt has this number of tokens.
 
-        longest: the most tokens that the model reads. The last token of a result is not read any more, so that
-        longest + 1 tokens are possible. advice: for the end of the message about a prompt that is too long.
+        longest: the most tokens that the model reads; None for any number. It does not read the last token of a result,
+        so longest + 1 tokens are possible. advice: the end of the message about a prompt that is too long.
         """
         check_length("the prompt", prompt, longest, advice=advice)
         most = math.inf if longest is None else longest + 1
@@ -387,8 +393,8 @@ def check_length(part: str, tokens: int, longest: int | None, verb: str = "reads
                  advice: str = "") -> None:
     """Raise `InputError` for a part of a request with more tokens than the model's positions allow.
 
-    part: what the message calls it. longest: the most tokens; None for any number. verb: what the model does with the
-    part. at_least: whether the part may have more than these tokens. advice: what else to do, for the message's end.
+    part: its name in the message. tokens: how many it has. longest: the most tokens; None for any number. verb: what
+    the model does with the part. at_least: whether it may have more than `tokens`. advice: the end of the message.
     """
     if longest is not None and tokens > longest:
         raise ContextTooLong(f"{part} has {'at least ' * at_least}{tokens:,} tokens, but the model {verb} at most "
@@ -396,7 +402,7 @@ def check_length(part: str, tokens: int, longest: int | None, verb: str = "reads
 
 
 def ids_array(name: str, ids: Any, check: Callable[[int], object] | None = None) -> NDArray[np.int64]:
-    """Return ids as int64 [n]; raises `InputError` unless they are a flat sequence of integers of at least 0.
+    """Return a copy of ids as int64 [n]; raises `InputError` unless they are a flat sequence of integers of at least 0.
 
     check: is called with the number of ids before anything is copied, to refuse too many; None for any number.
     """
@@ -412,10 +418,10 @@ def ids_array(name: str, ids: Any, check: Callable[[int], object] | None = None)
 
 
 CHECKS: dict[str, Any] = {field.name: field.metadata["check"] for field in fields(GenerationConfig)}
-"""The check of each field: it takes the name and the value, and returns the value that the field keeps."""
+"""The check of each field, by its name."""
 
 _DEFAULTS = {field.name: field.default for field in fields(GenerationConfig)}
-# (given, other): a field that is given sets the other one back to its default.
+# Pairs (field, other): if a call gives the field, the other one gets its default.
 _EXCLUSIVE = (("max_new_tokens", "max_length"), ("max_length", "max_new_tokens"),
               ("min_new_tokens", "min_length"), ("min_length", "min_new_tokens"))  # fmt: skip
 _ID_FIELDS = ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",

@@ -1,10 +1,11 @@
-"""Task heads as values: the token vectors that a head reads, and the steps that turn them into its outputs.
+"""`HeadConfig`: a task head as a value: the token vectors that it reads, and the steps that turn them into outputs.
 
     BERT, classes:   rows "first":  Linear dense, tanh -> Linear classifier
     RoBERTa, words:  rows "asked":  Linear dense, GELU -> Norm -> Linear decoder, tied to the word table
     BGE-M3, tokens:  rows "rest":   Linear colbert_linear -> Normalize
 
-Rows are gathered before the first step, so that a head of B texts with one row each costs B rows, not N tokens.
+Rows are gathered before the first step, so that a head that reads one row of each text computes B rows, not N tokens.
+heads/runner.py runs the steps.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from .spelling import Spelling
 TASKS: dict[str, tuple[str, ...]] = {
     "classify": ("first", "last", "all", "first_two", "first_mean"), "tag": ("all",), "answer": ("all",),
     "fill_mask": ("asked",), "encode_sparse": ("all",), "encode_tokens": ("all", "rest"), "transcribe": ("all",)}
-"""The task of a head, which is the name of the method that runs it, and the `ROWS` that it may read; the method is one
-of `Engine`, and for "transcribe" of `Transcriber`."""
+"""{task of a head: the `ROWS` that it may read}. A task has the name of the method that runs it, which is a method of
+`Engine`, and for "transcribe" of `Transcriber`."""
 ROWS = ("first", "last", "asked", "all", "rest", "first_two", "first_mean")
 """The token vectors of a sequence that a head reads: the first or the last one, those at the positions that the caller
 asks for, all, or all but the first; or one row that is twice as wide: the first two, one behind the other, or the first
-and the mean of those behind it."""
+and the mean of the others."""
 WIDE_ROWS = ("first_two", "first_mean")
 """The rows of heads of images, whose width is twice that of a token vector."""
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "gelu_tanh", "silu")
-"""The activation of a linear step."""
+"""The activations of linear steps."""
 FUNCTIONS = ("softmax", "sigmoid", "none")
-"""How the logits of a text become scores."""
+"""The functions from the logits of a text to its scores."""
 PAIR_FUNCTIONS = {"Identity": "identity", "Sigmoid": "sigmoid", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu",
                   "SiLU": "silu"}
-"""How the logits of a pair become the scores of `predict`, by the names of the classes of torch.nn."""
+"""{class of torch.nn: our name of the function from the logits of a pair to the scores of `predict`}."""
 SPARSE_POOLINGS = ("max", "sum")
 SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
 """log(1 + relu(x)), and log(1 + log(1 + relu(x)))."""
@@ -47,7 +48,7 @@ MOST_STEPS = 16
 
 @dataclass(frozen=True)
 class HeadLinear:
-    """activation(weight x + bias): float32 [M, in] to [M, size]."""
+    """The step activation(weight x + bias): float32 [M, in] to [M, size]."""
 
     name: str
     """Its arrays are NAME.weight [size, in] and NAME.bias [size]."""
@@ -60,7 +61,7 @@ class HeadLinear:
 
 @dataclass(frozen=True)
 class HeadNorm:
-    """LayerNorm over the last axis: float32 [M, D] to [M, D]."""
+    """The step LayerNorm over the last axis: float32 [M, D] to [M, D]."""
 
     name: str
     """Its arrays are NAME.weight [D] and NAME.bias [D]."""
@@ -70,19 +71,21 @@ class HeadNorm:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of the rows of each sequence: float32 [N, D] to [B, D]."""
+    """The step that computes the mean of the rows of each sequence: float32 [N, D] to [B, D]."""
 
 
 @dataclass(frozen=True)
 class HeadNormalize:
-    """Scale each row to length 1; a row of zeros stays unchanged: float32 [M, D] to [M, D]."""
+    """The step that scales each row to length 1, except a row of zeros: float32 [M, D] to [M, D]."""
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """Put the number of each token at the place of its id, the largest of equal ids: float32 [N, 1] to [B, size]."""
+    """The step that puts the number of each token at the place of its id, the largest one if tokens have one id:
+    float32 [N, 1] to [B, size]."""
 
     size: int
+    """V, the number of ids."""
     skip_ids: tuple[int, ...] = ()
     """The tokens whose numbers are left out, such as special tokens."""
 
@@ -90,16 +93,16 @@ class Scatter:
 Step: TypeAlias = HeadLinear | HeadNorm | Mean | HeadNormalize | Scatter
 _STEPS: dict[str, type[Step]] = {"linear": HeadLinear, "norm": HeadNorm, "mean": Mean, "normalize": HeadNormalize,
                                  "scatter": Scatter}
-"""The steps by their names in a file."""
+"""The classes of steps, by their names in a file."""
 _LEFT_OUT = ("passed_id", "spelling", "passed_rows")
-"""The fields of a head that a file leaves out where they have their defaults."""
+"""The fields of a head that a file leaves out if they have their defaults, because older engines do not know them."""
 _OPTIONAL = ("skip_ids",)
-"""Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
+"""The fields of steps that a file leaves out if they are empty, because older engines do not know them."""
 
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """One head of an encoder."""
+    """The configuration of one head of an encoder."""
 
     task: str
     """One of `TASKS`."""
@@ -115,26 +118,26 @@ class HeadConfig:
     sparse_pooling: str = "max"
     """How `encode_sparse` pools the tokens of a text, one of `SPARSE_POOLINGS`."""
     sparse_activation: str = "relu"
-    """The function of a logit that `encode_sparse` gives, one of `SPARSE_ACTIVATIONS`."""
+    """The function from logits to the numbers of `encode_sparse`, one of `SPARSE_ACTIVATIONS`."""
     max_active_dims: int | None = None
     """How many words `encode_sparse` keeps for each text, those with the largest numbers; None for all."""
     mask_id: int | None = None
     """The id of the token that stands for a word to fill in; None if the tokenizer has none."""
     pad_id: int | None = None
-    """The id of the token that fills sequences up, which has no place in a text."""
+    """The id of the padding token, which is part of no text."""
     unknown_id: int | None = None
-    """The id of the token for what the vocabulary lacks."""
+    """The id of the token that stands for all text that the vocabulary lacks."""
     first_id: int | None = None
     """The id of the token at the start of a text, such as [CLS], which stands for "no answer"."""
     passed_id: int | None = None
-    """For rows "last": the token that is passed over at the end of a sequence; None for none."""
+    """For rows "last": the id of tokens at the end of a sequence that do not count as its last one; None for none."""
     spelling: Spelling | None = None
-    """What the outputs of a head of "transcribe" stand for, which `Transcriber` needs."""
+    """The letters that the outputs of a head of "transcribe" stand for, which `Transcriber` needs."""
     passed_rows: int = 0
-    """For rows "first_mean": the rows behind the first that are no part of the mean, those of registers."""
+    """For rows "first_mean": how many rows behind the first, those of registers, are no part of the mean."""
 
     def __post_init__(self) -> None:
-        """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""
+        """Raise `WeightsError`, with everything that is wrong, for an impossible head."""
         problems = [f"{name} must be one of {', '.join(allowed)}, not {shown(getattr(self, name))}"
                     for name, allowed in (("task", [*TASKS]), ("rows", ROWS), ("function", FUNCTIONS),
                                           ("pair_function", PAIR_FUNCTIONS.values()),
@@ -168,7 +171,7 @@ class HeadConfig:
             raise WeightsError("impossible head: " + "; ".join(problems))
 
     def _outputs_problem(self) -> str | None:
-        """Describe what is wrong with the number of outputs; None if it fits the task."""
+        """Return a message about a wrong number of outputs; None if it fits the task."""
         outputs = self.outputs
         if self.task in ("classify", "tag") and len(self.labels) != outputs:
             return f"there are {len(self.labels)} labels for {outputs} outputs"
@@ -179,7 +182,7 @@ class HeadConfig:
         return None if outputs else f"a head of {self.task} needs a step linear"
 
     def _steps_problem(self) -> str | None:
-        """Describe what is wrong with the rows and the order of the steps; None if they fit the task."""
+        """Return a message about wrong rows or a wrong order of the steps; None if they fit the task."""
         if self.rows not in TASKS[self.task]:
             return f"a head of {self.task} has rows {' or '.join(TASKS[self.task])}, not {self.rows}"
         *earlier, last = (isinstance(step, Scatter) for step in self.steps)
@@ -191,7 +194,7 @@ class HeadConfig:
 
     @property
     def reads_numbers(self) -> bool:
-        """Whether the encoder gives a number for each token, and no vectors: its head only puts them at their ids."""
+        """Whether the encoder computes a number for each token, and no vectors, so that `Scatter` is the only step."""
         return isinstance(self.steps[0], Scatter)
 
     @property
@@ -230,7 +233,7 @@ class HeadConfig:
         return shapes
 
     def describe(self) -> str:
-        """Return the task and what comes out, such as "classify (50 labels)"."""
+        """Return the task and the number of labels for a message, such as "classify (50 labels)"."""
         n = len(self.labels)
         return f"{self.task} ({n} label{'s' * (n != 1)})" if self.labels else self.task
 
@@ -245,7 +248,7 @@ class HeadConfig:
 
     @classmethod
     def from_json(cls, values: Any) -> HeadConfig:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
+        """Return the head of a dictionary of `to_json`; raises `WeightsError` for anything else."""
         names = [name for name in cls.__dataclass_fields__ if name not in _LEFT_OUT]
         if not isinstance(values, dict) or values.keys() - set(_LEFT_OUT) != set(names):
             raise WeightsError(f"a head must have {', '.join(names)}, not "
@@ -260,19 +263,19 @@ class HeadConfig:
 
 
 def heads_in_words(heads: Iterable[HeadConfig | LateConfig]) -> str:
-    """Return which heads a model has, such as "has heads: tag (6 labels)".
+    """Return the part of a message that says which heads a model has, such as "has heads: tag (6 labels)".
 
-    It goes on after "the model" or "it" in the error where a caller asks for a head that the model lacks.
+    It follows "the model" or "it" in the error about a head that the model lacks.
     """
     described = ", ".join(head.describe() for head in heads)
     return f"has heads: {described}" if described else "has no heads, and encode gives its vectors"
 
 
-_IDS = ("mask_id", "pad_id", "unknown_id", "first_id")      # the fields of special tokens that every file states
+_IDS = ("mask_id", "pad_id", "unknown_id", "first_id")      # the fields of special tokens that every file has
 
 
 def _problems_of(step: Any) -> list[str]:
-    """Return what is wrong with a step."""
+    """Return a message for each field of a step that is wrong."""
     if isinstance(step, (Mean, HeadNormalize)):
         return []
     problems = []
@@ -292,12 +295,12 @@ def _problems_of(step: Any) -> list[str]:
 
 
 def _fields_of(step: Step) -> dict[str, Any]:
-    """Return the fields of a step as JSON has them."""
+    """Return the fields of a step for JSON, without empty optional ones."""
     return {name: value for name, value in plain_fields(step).items() if value or name not in _OPTIONAL}
 
 
 def _step_of(values: Any) -> Step:
-    """Rebuild a step from the result of `to_json`; raises `WeightsError`."""
+    """Return the step of a JSON object of `HeadConfig.to_json`; raises `WeightsError` for anything else."""
     kind = _STEPS.get(str(values.get("step"))) if isinstance(values, Mapping) else None
     names = kind.__dataclass_fields__.keys() if kind is not None else set()
     if kind is None or not names - set(_OPTIONAL) <= values.keys() - {"step"} <= names:

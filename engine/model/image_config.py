@@ -1,4 +1,4 @@
-"""The description of how an image becomes the pixels of a model, `ImageConfig`: sizes, filter, crop and numbers."""
+"""`ImageConfig`: how an image becomes the pixels that a model reads: sizes, filter, crop and numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .json_values import JsonConfig
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """The filters that resize an image, in the order of the numbers that Pillow gives them."""
 MAX_SIDE = 4096
-"""Limit on the height and the width that images are resized or cropped to."""
-_GREATEST = 1e6
+"""Limit on the height and the width, in pixels, to which images are resized or cropped."""
+_GREATEST = 1e6     # the largest absolute value of the numbers
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,17 @@ class ImageConfig(JsonConfig):
     called = "the settings of images"
 
     size: tuple[int, int] | None = None
-    """The height and the width that an image gets, whatever its own are; None where `shortest_edge` says more."""
+    """The height and the width that every image gets; None if `shortest_edge` says it, or if nothing is resized."""
     shortest_edge: int | None = None
-    """The shorter side that an image gets, which keeps its shape; None where `size` says it, or if nothing is resized.
-    """
+    """The shorter side that an image gets, in its own proportions; None if `size` says it, or if nothing is resized."""
     longest_edge: int | None = None
-    """Limit on the longer side beside `shortest_edge`, which then is shorter; None for no limit."""
+    """Limit on the longer side; an image beyond it gets a shorter side below `shortest_edge`. None for no limit."""
     resample: str = "bilinear"
     """One of `FILTERS`."""
     crop: tuple[int, int] | None = None
     """The height and the width of the middle that is kept, with zeros around a smaller image; None to keep all."""
     factor: float = 1 / 255
-    """The factor of the numbers from 0 to 255."""
+    """The factor by which the numbers of pixels, from 0 to 255, are multiplied."""
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     """The numbers that are subtracted from scaled red, green and blue."""
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
@@ -54,7 +53,7 @@ class ImageConfig(JsonConfig):
     (SigLIP); None for the softmax over all labels (CLIP)."""
 
     def __post_init__(self) -> None:
-        """Raise `WeightsError`, with everything that is wrong, for a description that cannot be."""
+        """Raise `WeightsError`, with everything that is wrong, for impossible settings."""
         problems = wrong(self, ("size", "crop"), optional(partial(_are, 2, _is_side)),
                          f"None or two numbers from 1 to {MAX_SIDE:,}")
         problems += wrong(self, ("shortest_edge", "longest_edge"), optional(_is_side),
@@ -79,7 +78,7 @@ class ImageConfig(JsonConfig):
             return self.size
         if self.shortest_edge is None:
             return height, width
-        short, long = min(height, width), max(height, width)
+        short, long = min(height, width), max(height, width)        # the sides before and, below, after resizing
         shorter: int = self.shortest_edge
         longer = int(shorter * long / short)
         if self.longest_edge is not None and long / short * shorter > self.longest_edge:
@@ -89,7 +88,7 @@ class ImageConfig(JsonConfig):
         return (shorter, longer) if height <= width else (longer, shorter)
 
     def describe(self) -> str:
-        """Return what becomes of an image, such as "resized to 256 x 256 (bicubic), cropped to 224 x 224"."""
+        """Return the changes of an image for a user, such as "resized to 256 x 256 (bicubic), cropped to 224 x 224"."""
         steps = []
         if self.size is not None:
             steps.append(f"resized to {self.size[0]} x {self.size[1]} ({self.resample})")
@@ -102,12 +101,15 @@ class ImageConfig(JsonConfig):
 
 
 def _are(count: int, holds: Callable[[Any], bool], value: Any) -> bool:
+    """Return whether a value is a tuple of `count` entries that pass the check `holds`."""
     return isinstance(value, tuple) and len(value) == count and all(map(holds, value))
 
 
 def _is_side(value: Any) -> bool:
+    """Return whether a value is a possible height or width, in pixels."""
     return is_int(value, 1, MAX_SIDE)
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value is a float of a reasonable size."""
     return type(value) is float and math.isfinite(value) and abs(value) <= _GREATEST

@@ -1,4 +1,4 @@
-"""The form that configurations have in JSON, which has lists in place of tuples."""
+"""Convert configurations to JSON, which has lists in place of tuples, and back; `JsonConfig` is their base class."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ AnyConfig = TypeVar("AnyConfig", bound="JsonConfig")
 
 
 def plain_fields(config: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON has them: a tuple becomes a list, a dataclass a dictionary."""
+    """Return the fields of a dataclass for JSON: a tuple becomes a list, and a dataclass becomes a dictionary."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config).items()}
 
 
 def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as a dataclass has them: a list becomes a tuple, and its own entries stay as they are."""
+    """Return values from JSON for a dataclass: a list becomes a tuple, whose entries stay as they are."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def types_of(config: Any) -> dict[str, type]:
-    """Return the type of each field of a dataclass that is of one plain type, as its annotation says, by its name."""
+    """Return {field: type} of the fields of a dataclass whose annotation is one plain type, such as int or tuple[]."""
     plain: tuple[type, ...] = (bool, bytes, dict, float, int, str, tuple)
     kinds = {kind.__name__: kind for kind in plain}
     return {one.name: kinds[kind] for one in fields(config)
@@ -30,17 +30,17 @@ def types_of(config: Any) -> dict[str, type]:
 
 
 def names_from(config: Any, first: str) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass from the first of these on."""
+    """Return the names of the fields of a dataclass from the field `first` on."""
     names = [one.name for one in fields(config)]
     return tuple(names[names.index(first) :])
 
 
 @dataclass(frozen=True)
 class JsonConfig:
-    """A configuration that is a JSON object of its fields."""
+    """The base of configurations that are saved as a JSON object of their fields."""
 
     called: ClassVar[str]
-    """What messages call the object, such as "a spelling"."""
+    """The name of the object in messages, such as "a spelling"."""
     may_lack: ClassVar[bool] = False
     """Whether the object may lack fields, which then have their defaults."""
 
@@ -50,7 +50,7 @@ class JsonConfig:
 
     @classmethod
     def from_json(cls: type[AnyConfig], values: Any) -> AnyConfig:
-        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
+        """Return the configuration of a dictionary of `to_json`; raises `WeightsError` for anything else."""
         types = {one.name: str(one.type) for one in fields(cls)}
         if not isinstance(values, dict) or not (
                 values.keys() == types.keys() or (cls.may_lack and values.keys() < types.keys())):

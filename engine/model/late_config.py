@@ -1,4 +1,4 @@
-"""How a model with a vector for each token reads queries and documents: ColBERT's late interaction, `LateConfig`.
+"""`LateConfig`: how a model with a vector for each token reads queries and documents (ColBERT's late interaction).
 
 Khattab and Zaharia 2020 (arXiv 2004.12832). The names are those of sentence-transformers' `query_expansion` and of its
 module MultiVectorMask.
@@ -15,14 +15,14 @@ from .config_checks import are_ids, is_bool, is_int, optional, wrong
 from .json_values import JsonConfig
 
 EXPANSIONS = ("fixed", "min")
-"""How queries are filled up: "fixed" also cuts longer queries to that length, "min" leaves them as they are."""
+"""How queries are filled up to a length: "fixed" also cuts longer queries to it, "min" leaves these as they are."""
 _LONGEST = 2**16
-"""Limit on the tokens of a query or a document that the settings state."""
+"""The largest number of tokens that a setting may have."""
 
 
 @dataclass(frozen=True)
 class LateConfig(JsonConfig):
-    """How texts of each task become tokens, and which tokens have a vector in the result."""
+    """The settings by which texts of each task become tokens, and by which tokens have a vector in the result."""
 
     called = "late"
 
@@ -33,7 +33,7 @@ class LateConfig(JsonConfig):
     expansion: str | None = None
     """How queries are filled up, one of `EXPANSIONS`; None for queries as they are."""
     expansion_length: int | None = None
-    """The tokens that a shorter query is filled up to."""
+    """The number of tokens to which a shorter query is filled up."""
     expansion_id: int | None = None
     """The token that it is filled with, usually [MASK]. Each such token has a vector in the result."""
     attend: bool = False
@@ -46,6 +46,7 @@ class LateConfig(JsonConfig):
     """If there are any, only these tokens have vectors in the results of tasks other than "query"."""
 
     def __post_init__(self) -> None:
+        """Raise `WeightsError`, with everything that is wrong, for impossible settings."""
         problems = wrong(self, ("query_length", "document_length", "expansion_length"),
                          optional(partial(is_int, least=1, most=_LONGEST)),
                          f"a number of tokens from 1 to {_LONGEST:,}, or nothing")
@@ -73,9 +74,10 @@ class LateConfig(JsonConfig):
         return usual if stated is None else stated
 
     def describe(self) -> str:
-        """Return the method that gives the vectors, as heads are described."""
+        """Return the name of the method that gives the vectors, as `HeadConfig.describe` does for a head."""
         return "encode_tokens"
 
 
 def _are_texts(value: Any) -> bool:
+    """Return whether a value is a tuple of strings."""
     return isinstance(value, tuple) and all(isinstance(one, str) for one in value)

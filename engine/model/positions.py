@@ -1,6 +1,6 @@
-"""Angles of rotary position embeddings, and biases of scores by distance, computed in float64 and rounded once.
+"""Compute what depends on positions: angles of rotary embeddings, biases of scores by distance, tables of positions.
 
-A distance is the position of a key minus that of a query.
+All is computed in float64 and rounded once. A distance is the position of a key minus that of a query.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def rotary_angles(positions: np.ndarray, theta: float, width: int, dtype: np.dty
                   ) -> tuple[np.ndarray, np.ndarray]:
     """Return cos and sin of position / scale * theta^(-2i/width) for i below width/2: two arrays [..., width/2].
 
-    positions: numbers of any shape. Su et al., "RoFormer" (arXiv 2104.09864), equation 15. scale: Chen et al.,
-    "Extending Context Window of Large Language Models via Positional Interpolation" (arXiv 2306.15595), equation 4.
-    frequencies: width/2 numbers, the angle of each pair at position 1, in place of those of theta and scale.
-    factor: of the cosines and sines.
+    Su et al., "RoFormer" (arXiv 2104.09864), equation 15. positions: numbers of any shape. width: the number of columns
+    that are rotated. scale: Chen et al., "Extending Context Window of Large Language Models via Positional
+    Interpolation" (arXiv 2306.15595), equation 4. frequencies: width/2 numbers, the angle of each pair at position 1,
+    in place of the angles of theta and scale. factor: by which cosines and sines are multiplied.
     """
     if len(frequencies):
         angles = positions[..., None] * np.array(frequencies)
@@ -38,13 +38,14 @@ def _plain_frequencies(theta: float, width: int) -> np.ndarray:
 
 def yarn_frequencies(theta: float, width: int, factor: float, trained: float, fast: float = 32.0, slow: float = 1.0,
                      whole: bool = True) -> tuple[float, ...]:  # fmt: skip
-    """Return the frequencies of YaRN: slow pairs are divided by `factor`, fast ones stay, a ramp lies between them.
+    """Return the width/2 frequencies of YaRN: slow ones are divided by `factor`, fast ones stay, a ramp lies between.
 
     trained: the longest sequence of the training. A pair that turns `fast` times or more in it is fast, and one that
     turns `slow` times or less is slow. whole: whether the ends of the ramp are rounded outwards to whole pairs. Peng et
     al., "YaRN" (arXiv 2309.00071), section 3.2.
     """
-    def pair(turns: float) -> float:        # the number of the pair that turns so often in `trained` positions
+    def pair(turns: float) -> float:
+        """Return the number (from 0, not whole) of the pair that makes this number of turns in `trained` positions."""
         return width * float(log(trained / (turns * 2 * math.pi))) / (2 * float(log(theta)))
 
     first, last = pair(fast), pair(slow)
@@ -58,7 +59,7 @@ def yarn_frequencies(theta: float, width: int, factor: float, trained: float, fa
 
 def llama3_frequencies(theta: float, width: int, factor: float, trained: float, fast: float,
                        slow: float) -> tuple[float, ...]:  # fmt: skip
-    """Return the frequencies of Llama 3.1: slow pairs are divided by `factor`, fast ones stay, a blend lies between.
+    """Return the width/2 frequencies of Llama 3.1: slow ones are divided by `factor`, fast ones stay, a blend between.
 
     trained: the longest sequence of the training. A pair that turns `fast` times or more in it is fast, and one that
     turns `slow` times or less is slow. Grattafiori et al., "The Llama 3 Herd of Models" (arXiv 2407.21783).
@@ -69,7 +70,7 @@ def llama3_frequencies(theta: float, width: int, factor: float, trained: float, 
 
 
 def static_ntk(theta: float, factor: float, width: int) -> tuple[float, float]:
-    """Return the theta and the scale of a rotary embedding whose longest wave is `factor` times as long.
+    """Return (theta, scale) of a rotary embedding whose longest wave is `factor` times as long as with this theta.
 
     The frequencies are (theta * factor)^(-2i/width) / factor^(2/width) for i below width/2. The last of them is
     theta^(2/width - 1) / factor. Su Jianlin, kexue.fm/archives/9706.
@@ -90,17 +91,17 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
 
 
 def buckets_of(distances: np.ndarray, buckets: int, max_distance: int, bidirectional: bool = True) -> np.ndarray:
-    """Return T5's bucket of each distance, an int. Raffel et al. (arXiv 1910.10683), section 2.1.
+    """Return the number of T5's bucket of each distance, in its shape. Raffel et al. (arXiv 1910.10683), section 2.1.
 
-    buckets: all of them. If bidirectional is True, half of the buckets are for keys at or before the query and half for
-    keys after it; if it is False, keys after the query are in bucket 0. In each direction, half of the buckets hold one
-    distance each; the others are spaced logarithmically up to max_distance, and the last one holds all longer
+    buckets: the number of all of them. bidirectional: True if half of the buckets are for keys at or before the query
+    and half for keys after it; False if keys after the query are in bucket 0. In each direction, half of the buckets
+    hold one distance each; the others are spaced logarithmically up to max_distance, and the last one holds all longer
     distances.
     """
     if bidirectional:
         buckets //= 2
     away = np.abs(distances) if bidirectional else np.maximum(-distances, 0)
-    exact = buckets // 2
+    exact = buckets // 2        # buckets that hold one distance each
     # The logarithm is in float32, as in T5's training: in float64 some distances fall into another bucket.
     ratio = log(np.maximum(away, exact).astype(np.float32) / np.float32(exact)) / np.float32(log(max_distance / exact))
     far = np.minimum(exact + (ratio * np.float32(buckets - exact)).astype(np.int64), buckets - 1)
@@ -113,9 +114,9 @@ def distance_bias(longest: int, num_heads: int, table: np.ndarray | None, max_di
     """Return the bias of each head for all distances between `longest` tokens: [H, 2 * longest - 1].
 
     Column longest - 1 + j belongs to the distance -j: a query at position t finds its bias for the key at position s in
-    column longest - 1 + t - s, so that the biases of successive queries lie side by side.
-    table [buckets, H]: the biases of T5's buckets, whose dtype the result has; None for ALiBi in both directions,
-    -slope * |distance|, in float64. one_sided: whether all buckets are for keys at or before the query.
+    column longest - 1 + t - s, so that the biases of successive queries lie side by side. table: [buckets, H]: the
+    biases of T5's buckets, whose dtype the result has; None for ALiBi in both directions, -slope * |distance|, in
+    float64. max_distance: that of `buckets_of`. one_sided: whether all buckets are for keys at or before the query.
     """
     distances = np.arange(longest - 1, -longest, -1)
     if table is None:
@@ -124,17 +125,18 @@ def distance_bias(longest: int, num_heads: int, table: np.ndarray | None, max_di
 
 
 def relative_rows(distances: np.ndarray, limit: int, buckets: int) -> np.ndarray:
-    """Return the row of a table of relative positions for each distance t - s of a query t and a key s: int32.
+    """Return the row of a table of relative positions for each distance, here t - s of a query t and a key s: int32.
 
-    Without buckets the table has 2 * limit rows, and the row is distance + limit. With buckets it has 2 * buckets rows.
-    Distances up to buckets // 2 have the row distance + buckets, and farther ones share rows by their logarithm, up to
-    the distance limit - 1. The row is cut to the table. He et al., "DeBERTa" (arXiv 2006.03654), equation 3, with the
-    buckets of its second version, as `make_log_bucket_position` of transformers defines them.
+    limit, buckets: those of `RelativePositions`. Without buckets (0) the table has 2 * limit rows, and the row is
+    distance + limit. With buckets it has 2 * buckets rows: distances up to buckets // 2 have the row distance +
+    buckets, and larger ones share rows by their logarithm, up to the distance limit - 1. Distances beyond the table
+    have its first or last row. He et al., "DeBERTa" (arXiv 2006.03654), equation 3, with the buckets of its second
+    version, as `make_log_bucket_position` of transformers defines them.
     """
     span, exact, row = buckets or limit, buckets // 2, distances
     if buckets:
         size = np.abs(distances)
-        # One call of log for all numbers, so that a distance of limit - 1 has a quotient of exactly 1.
+        # Call log once for all numbers, so that a distance of limit - 1 has a quotient of exactly 1.
         logs = log(np.append(np.maximum(size, exact), limit - 1) / exact)
         far = np.ceil(logs[:-1].reshape(size.shape) / logs[-1] * (exact - 1)) + exact
         row = np.where(size <= exact, distances, np.sign(distances) * far)
@@ -142,7 +144,7 @@ def relative_rows(distances: np.ndarray, limit: int, buckets: int) -> np.ndarray
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Return the table of positions of the first Transformer: float32 [positions, width].
+    """Return the table of positions of the original Transformer: float32 [positions, width].
 
     Columns 2i and 2i+1 are the sine and the cosine of position * 10000^(-2i/width). Vaswani et al., "Attention Is All
     You Need" (arXiv 1706.03762), section 3.5.
@@ -155,10 +157,10 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
 def resize_matrix(size: int, new: int, antialias: bool) -> np.ndarray:
     """Return the weights [new, size] of cubic interpolation from `size` points to `new` points between the same ends.
 
-    Keys, "Cubic Convolution Interpolation" (1981), with a = -0.75 and repeated end points. antialias: a = -0.5, and a
-    kernel that is wider by size / new where there are fewer new points. PyTorch's interpolate computes both.
+    Keys, "Cubic Convolution Interpolation" (1981), with a = -0.75 and repeated end points. antialias: whether to use
+    a = -0.5 and, for fewer new points, a kernel that is wider by size / new. PyTorch's interpolate computes both.
     """
-    step = size / new
+    step = size / new       # the distance of two new points, if that of two old ones is 1
     centres = (np.arange(new)[:, None] + 0.5) * step
     if not antialias:
         near = np.floor(centres - 0.5).astype(int) + np.arange(-1, 3)      # the four points around each new one
@@ -166,7 +168,7 @@ def resize_matrix(size: int, new: int, antialias: bool) -> np.ndarray:
         np.add.at(matrix, (np.arange(new)[:, None], near.clip(0, size - 1)), _cubic(near + 0.5 - centres, -0.75))
         return matrix
     stretch = max(step, 1.0)
-    places = np.arange(size)        # point i lies at i + 0.5; those at most 2 stretches away count
+    places = np.arange(size)        # point i lies at i + 0.5; points at most 2 stretches from a new one count for it
     reached = (places >= np.floor(centres - 2 * stretch + 0.5)) & (places < np.floor(centres + 2 * stretch + 0.5))
     weights = np.where(reached, _cubic((places + 0.5 - centres) / stretch, -0.5), 0.0)
     return weights / weights.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""How a model is run: `RunOptions`, what the caller of a `load` wants, and `RunConfig`, what a backend gets."""
+"""The settings with which a model runs: `RunOptions`, the arguments of each `load`, and `RunConfig` for a backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT = 4096
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The settings with which a backend runs a model."""
+    """The settings with which a backend runs one part of a model, an encoder or a decoder."""
 
     threads: int = 1
     """Number of threads of one forward pass, including the calling thread."""

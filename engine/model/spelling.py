@@ -1,4 +1,4 @@
-"""`Spelling`: how a head of letters reads a recording, and how the letters of its tokens make a text."""
+"""`Spelling`: how a head of letters reads a recording, and how its outputs make a text; engine/speech uses it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .json_values import JsonConfig
 
 @dataclass(frozen=True)
 class Spelling(JsonConfig):
-    """What the tokens of a model of connectionist temporal classification (CTC) stand for."""
+    """The texts of the outputs of a model of connectionist temporal classification (CTC), and how to join them."""
 
     called = "a spelling"
 
     tokens: tuple[str, ...]
-    """The text of each output of the head, by its number: a letter as a rule."""
+    """The text of each output of the head, by its number: usually a letter."""
     blank: int
-    """The output that stands for no letter; it also separates two equal letters."""
+    """The number of the output that stands for no letter; it also separates two equal letters."""
     delimiter: str | None = "|"
     """The token between two words; None for a model without one."""
     space: str = " "
-    """What a text has in place of the delimiter."""
+    """The text that replaces the delimiter."""
     lower_case: bool = False
     """Whether texts are in lower case."""
     cleans_spaces: bool = False
@@ -31,7 +31,7 @@ class Spelling(JsonConfig):
     """Whether the samples of a window are scaled to mean 0 and variance 1."""
 
     def __post_init__(self) -> None:
-        """Raise `WeightsError`, with everything that is wrong, for a spelling that cannot be."""
+        """Raise `WeightsError`, with everything that is wrong, for an impossible spelling."""
         problems = []
         if not isinstance(self.tokens, tuple) or not self.tokens or not all(map(is_unicode, self.tokens)):
             problems.append(f"tokens must be a tuple of texts, not {shown(self.tokens)}")

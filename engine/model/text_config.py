@@ -1,4 +1,4 @@
-"""The description of how a model reads text, `TextConfig`: tokenizer, length limit, prompts, pooling."""
+"""`TextConfig`: how a model reads text: tokenizer, length limit, prompts, pooling."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .json_values import names_from, types_of
 from .late_config import LateConfig
 
 LATE_SIMILARITIES = ("maxsim", "meanmaxsim")
-"""How a model with a vector for each token compares texts."""
+"""The similarities of models with a vector for each token (encoding/maxsim.py)."""
 VECTOR_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-"""How a model with one vector for each text compares them."""
+"""The similarities of models with one vector for each text (encoding/similarity.py)."""
 SIMILARITIES = (*VECTOR_SIMILARITIES, *LATE_SIMILARITIES)
-"""How a model compares its vectors, by the names of sentence-transformers."""
+"""All similarities, by the names of sentence-transformers."""
 POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
-"""How the token vectors of a text become one vector, by the names of sentence-transformers."""
+"""The modes of pooling token vectors to one vector, by the names of sentence-transformers (encoding/pooling.py)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TextConfig:
     feeds_token_types: bool = True
     """Whether the model gets the tokenizer's token types, which tell the two texts of a pair apart; if not, zeros."""
     end_id: int | None = None
-    """Id of the token that ends a sequence: what follows the first one is removed. None to keep all tokens."""
+    """Id of the token that ends a sequence: all tokens after the first one are removed. None to keep all tokens."""
     fill_id: int | None = None
     """Id with which a sequence is filled up to `max_seq_length` tokens, which the model reads. None to fill nothing."""
     known_ids: int = 0
@@ -71,9 +71,10 @@ class TextConfig:
     """Whether a token for a byte that is part of no character becomes U+FFFD alone, as in llama.cpp. Otherwise all
     tokens for bytes that stand beside it become U+FFFD, too, as in `tokenizers`."""
     reads_pairs: bool = True
-    """Whether the tokenizer reads two texts as one sequence; False where it has no token to put between them."""
+    """Whether the tokenizer reads two texts as one sequence; False if it has no token to put between them."""
 
     def __post_init__(self) -> None:
+        """Raise `WeightsError`, with everything that is wrong, for impossible settings."""
         problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
                     for name, expected in _TYPES.items() if type(getattr(self, name)) is not expected]
         if problems:
@@ -109,9 +110,9 @@ class TextConfig:
             raise WeightsError("impossible text configuration: " + "; ".join(problems))
 
     def to_json(self) -> dict[str, Any]:
-        """Return all but the tokenizer as a plain dictionary, which `from_json` turns back into an equal config.
+        """Return all fields but the tokenizer as a plain dictionary, which `from_json` turns back into an equal config.
 
-        A field that version 1 of the .npz does not know is left out where it has its default.
+        A field that version 1 of the .npz files does not know is left out if it has its default.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"
                   and (f.name not in TEXT_NEW_IN_VERSION_2 or getattr(self, f.name) != f.default)}
@@ -119,7 +120,7 @@ class TextConfig:
 
     @classmethod
     def from_json(cls, values: Any, tokenizer_json: bytes) -> TextConfig:
-        """Rebuild a config from `to_json`'s dictionary and the tokenizer; raises `WeightsError` for unknown names."""
+        """Return the config of a dictionary of `to_json` and a tokenizer; raises `WeightsError` for unknown names."""
         if not isinstance(values, dict):
             raise WeightsError(f"text configuration must be a JSON object, not {type(values).__name__}")
         known = {f.name for f in fields(cls)} - {"tokenizer_json"}
@@ -135,7 +136,7 @@ class TextConfig:
         return cls(tokenizer_json, **values)
 
 
-_LONGEST_FILLED = 4096
+_LONGEST_FILLED = 4096      # the largest max_seq_length of a model that fills sequences up to it
 _TYPES = {name: kind for name, kind in types_of(TextConfig).items() if name != "similarity"}
 
 TEXT_NEW_IN_VERSION_2 = names_from(TextConfig, "feeds_token_types")

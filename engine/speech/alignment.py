@@ -1,8 +1,8 @@
-"""Find when each word of a text is spoken, from the weights of cross-attention.
+"""Find when each word of a text is spoken, from the weights of cross-attention; transcription.py calls this.
 
-The alignment heads of Whisper attend, for each token, to the audio in which it is spoken. The token's time comes from
-the path through these weights that never goes back in time (dynamic time warping; Sakoe and Chiba 1978), as in OpenAI's
-Whisper.
+The alignment heads of Whisper attend, for each token, to the audio in which it is spoken. The time of a token comes
+from the best path through these weights that never goes back in time (dynamic time warping; Sakoe and Chiba 1978), as
+in OpenAI's Whisper.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 _MEDIAN = 7
-"""Positions of the median filter that smooths the weights of a token over time."""
+"""The number of positions whose median replaces each weight of a token, which smooths them over time."""
 _OPENING, _CLOSING = "\"'“¿([{-", "\"'.。,，!！?？:：”)]}、"
 """Marks that belong to the word after them, and marks that belong to the word before them."""
 UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")
@@ -22,11 +22,11 @@ UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")
 
 
 def token_times(weights: np.ndarray, first: int, positions: int) -> np.ndarray:
-    """Return the position at which each token begins, and at which the last one ends: integers, never falling.
+    """Return the position at which each token begins, and at which the last one ends: ints that never fall.
 
-    weights: of the alignment heads [heads, tokens, S]; a row predicts the token after its own. first: the row that
-    predicts the first token of the text; the last row predicts nothing, because it belongs to the end token.
-    positions: the number of the S positions that are audio and not padding.
+    weights: those of the alignment heads, [heads, tokens, S]; a row predicts the token after its own. first: the row
+    that predicts the first token of the text; the last row predicts nothing, because it belongs to the end token.
+    positions: how many of the S positions, each of 20 ms, are audio and not padding.
     """
     heard = weights[:, :, :positions].astype(np.float64)
     heard /= heard.sum(axis=2, keepdims=True)       # as if the softmax had seen the audio alone
@@ -34,12 +34,12 @@ def token_times(weights: np.ndarray, first: int, positions: int) -> np.ndarray:
     heard = (heard - heard.mean(axis=1, keepdims=True)) / np.where(deviation == 0, 1, deviation)
     smooth = median_filter(heard).mean(axis=0)
     rows, columns = shortest_path(-smooth[first:-1])
-    # The first column of each row of the path.
+    # A token begins in the first column of its row of the path.
     return columns[np.searchsorted(rows, np.arange(rows[-1] + 1))]
 
 
 def median_filter(x: np.ndarray) -> np.ndarray:
-    """Return the median of each number of the last axis and its three neighbours on both sides; ends are mirrored."""
+    """Return the median of each number and its three neighbours on both sides in the last axis; ends are mirrored."""
     half = _MEDIAN // 2
     if x.shape[-1] <= half:
         return x
@@ -48,12 +48,12 @@ def median_filter(x: np.ndarray) -> np.ndarray:
 
 
 def shortest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows and columns of the path through costs [n,m] with the least sum, from [0,0] to [n-1,m-1].
+    """Return (rows, columns), ints [k] each, of the path through costs [n,m] with the least sum, [0,0] to [n-1,m-1].
 
     A step goes to the next row, to the next column, or to both. Among equal sums, the path stays in its row.
     """
     n, m = costs.shape
-    # Diagonal d holds [i, d - i] at place i + 1; the sums of two diagonals are enough for the next one.
+    # Compute the least sums by diagonals: diagonal d has [i, d - i] at place i + 1, and needs the two before it.
     steps = np.full((n + m - 1, n), 2, np.int8)     # to [i, d - i]: 0 diagonally, 1 from the row above, 2 in its row
     older = np.full(n + 1, np.inf)
     newer = np.full(n + 1, np.inf)
@@ -78,12 +78,13 @@ def shortest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class TokensOfWord:
-    """A word, and the tokens of the text in which it is spoken; the marks before and after a word take no time."""
+    """A word with its marks, and the tokens of the text in which it is spoken; marks take no time."""
 
     text: str
     first: int
+    """The place of its first token."""
     end: int
-    """The token after the last one."""
+    """The place after its last token."""
 
 
 def split_words(ids: Sequence[int], decode: Callable[[list[int]], str], spaced: bool) -> list[TokensOfWord]:
@@ -95,7 +96,7 @@ def split_words(ids: Sequence[int], decode: Callable[[list[int]], str], spaced: 
     begin = 0
     for end in range(1, len(ids) + 1):
         text = decode(list(ids[begin:end]))
-        if "\ufffd" in text and end < len(ids):     # a part of a character
+        if "\ufffd" in text and end < len(ids):     # the last token ends inside a character
             continue
         if not spaced or not words or text.startswith(" ") or text.strip() in string.punctuation:
             words.append(TokensOfWord(text, begin, end))
@@ -106,7 +107,7 @@ def split_words(ids: Sequence[int], decode: Callable[[list[int]], str], spaced: 
 
 
 def _with_marks(words: list[TokensOfWord]) -> list[TokensOfWord]:
-    """Join each mark to the word before it or after it."""
+    """Return the words, in which each mark is joined to the word before it or after it."""
     joined: list[TokensOfWord] = []
     opening = ""
     for word in words:

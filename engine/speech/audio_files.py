@@ -27,9 +27,9 @@ ADVICE = "convert it with: ffmpeg -i FILE -ar 16000 -ac 1 -c:a pcm_s16le OUTPUT.
 MAX_CHANNELS = 64
 """Limit on the channels of a file: the largest microphone arrays that are sold have 64."""
 _BLOCK = 2**17
-"""Numbers of all channels that are decoded together: 1 MB in float64."""
+"""The number of samples of all channels that are decoded together: 1 MB in float64."""
 _START = 64
-"""Bytes that tell a pointer of Git LFS from a recording."""
+"""The number of first bytes of a file that tell a pointer of Git LFS from a recording."""
 
 
 def read_audio(source: Any, *, max_seconds: float = MAX_SECONDS) -> np.ndarray:
@@ -56,7 +56,7 @@ def read_wav(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, stop: Stop = NEVER) -> np.ndarray:
-    """Return the samples [n] of a recording: a path, the bytes of a file, an open file, or an array at 16 kHz."""
+    """Return the samples [n] of a recording, checked: a path, bytes of a file, an open file, or an array at 16 kHz."""
     if is_source(recording):
         samples = read_source(recording, max_seconds, stop)
         with located(name_of(recording)):
@@ -65,7 +65,7 @@ def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, stop: St
 
 
 def read_source(source: Any, max_seconds: float, stop: Stop = NEVER) -> np.ndarray:
-    """Return the samples of a source, float32 at 16 kHz, of `max_seconds` at most; stop: when to stop reading."""
+    """Return the samples of a source of at most `max_seconds`: float32 [n] at 16 kHz. stop: when to stop reading."""
     samples = GrowingSamples()
     with opened(source, stop) as file:
         for block in decoded(file, name_of(source), max_seconds, stop):
@@ -75,9 +75,9 @@ def read_source(source: Any, max_seconds: float, stop: Stop = NEVER) -> np.ndarr
 
 
 def decoded(file: IO[bytes], name: str, max_seconds: float, stop: Stop = NEVER) -> Iterator[np.ndarray]:
-    """Yield the samples of an open file of the system in blocks: float32 at 16 kHz, of `max_seconds` at most.
+    """Yield the samples of an open file of the system, at most `max_seconds`, in blocks: float32 [k] at 16 kHz.
 
-    name: what messages call it. stop: when to stop reading. Raises what `read_audio` does.
+    name: its name in messages. stop: when to stop reading. Raises the errors of `read_audio`.
     """
     path, count = Path(name), 0
     with naming(path, ADVICE), within(path):
@@ -90,7 +90,7 @@ def decoded(file: IO[bytes], name: str, max_seconds: float, stop: Stop = NEVER) 
 
 
 def _decode_blocks(file: IO[bytes], stop: Stop) -> Iterator[np.ndarray]:
-    """Yield float32 samples at 16 kHz in blocks."""
+    """Choose the decoder by the first bytes of a file, and yield its blocks: float32 [k] at 16 kHz."""
     tags = skip_tags(lambda count, offset: os.pread(file.fileno(), count, offset))
     container = container_of(os.pread(file.fileno(), HEAD, tags))
     if container is None:
@@ -99,21 +99,21 @@ def _decode_blocks(file: IO[bytes], stop: Stop) -> Iterator[np.ndarray]:
     if container.demuxer is not None:
         yield from decode_by_ffmpeg(file, container, stop)
         return
-    # libsndfile gets no tags: behind them it would accept any format, not only the container that we have found.
+    # Hide the tags from libsndfile: behind them it would accept any format, and not only the container found here.
     with opened_behind(file, tags) as behind:
         yield from _decode_by_library(behind, container)
 
 
 def _decode_by_library(file: IO[bytes], container: Container) -> Iterator[np.ndarray]:
-    """Yield the mean of the channels in blocks, at 16 kHz."""
+    """Decode a file with libsndfile; yield the mean of its channels in blocks: float32 [k] at 16 kHz."""
     soundfile = require_speech("soundfile", "reading an audio file")
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     try:
-        # By its descriptor, so that C code reads the file: an interrupt in a Python function that C calls is lost.
+        # Pass the descriptor, so that C code reads the file: an interrupt in a Python function that C calls is lost.
         with soundfile.SoundFile(file.fileno(), closefd=False) as audio:
             if not 1 <= audio.channels <= MAX_CHANNELS:
                 raise UnsupportedError(f"it has {audio.channels:,} channels; at most {MAX_CHANNELS} are read")
-            # Else soundfile seeks after each block, and the decoder of MP3 then loses what it knows of the past.
+            # Otherwise soundfile seeks after each block, and the decoder of MP3 then loses its state.
             audio.seekable = lambda: False
             resampler = Resampler(audio.samplerate, RATE)
             frames = _BLOCK // audio.channels

@@ -1,4 +1,4 @@
-"""Recognize audio files by their first bytes, which alone decide what reads a file."""
+"""Recognize the container of an audio file by its first bytes, which decide what decodes it; audio_files.py asks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 HEAD = 16
-"""The first bytes of a file that tell its container."""
+"""The number of first bytes of a file that show its container."""
 _MAX_TAGS = 16
 """Limit on the ID3 tags in front of a recording; files have one or two."""
 
@@ -17,7 +17,7 @@ class Container:
 
     name: str
     demuxer: str | None
-    """What ffmpeg calls the reader of such files; None for files that the library soundfile reads."""
+    """ffmpeg's name of the reader of these files; None for files that the library soundfile reads."""
 
 
 _STARTS: tuple[tuple[Container, Callable[[bytes], bool]], ...] = (
@@ -35,13 +35,14 @@ _STARTS: tuple[tuple[Container, Callable[[bytes], bool]], ...] = (
     (Container("AU", "au"), lambda head: head[:4] == b".snd"),
     (Container("WAV of more than 4 GB", "wav"), lambda head: head[:4] == b"RF64" and head[8:12] == b"WAVE"),
 )
-"""The containers that are known, and whether a file of each begins with these bytes."""
+"""(container, function that returns whether its files begin with these bytes), for each known container."""
 
 
 def _is_mpeg(head: bytes) -> bool:
     """Return whether bytes begin a frame of MPEG audio: its sync word, version, layer, bit rate and rate."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
+    # Values that no frame has: version 1, layer 0, bit rate 15, sample rate 3. Each sync bit was checked above.
     version, layer, bits, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
     return version != 1 and layer != 0 and bits != 15 and rate != 3
 
@@ -52,9 +53,9 @@ def container_of(head: bytes) -> Container | None:
 
 
 def skip_tags(read: Callable[[int, int], bytes]) -> int:
-    """Return the bytes of the ID3 tags in front of a recording: a 10-byte head with a size in 7 bits of each byte.
+    """Return how many bytes of ID3 tags are in front of a recording.
 
-    read: returns this number of bytes from this offset of the file.
+    A tag begins with 10 bytes, whose last four have its size, 7 bits each. read: read(count, offset) returns bytes.
     """
     offset = 0
     for _ in range(_MAX_TAGS):

@@ -1,4 +1,4 @@
-"""What a model of letters (CTC) does with recordings: cut them into windows, compute these, and spell the letters."""
+"""`LetterTranscription`: transcribe with a model of letters (CTC): cut recordings into windows, and spell letters."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .sources import is_source, name_of
 from .tokens import TASK_TRANSCRIBE, TASKS
 
 SECONDS = 30
-"""The longest window."""
+"""The seconds of the longest window."""
 OVERLAP = 5
-"""The seconds that a window reads at each end where another window has the letters."""
+"""The seconds at each end of a window whose letters come from the window before it or after it."""
 _VARIANCE_EPS = 1e-7
-"""What transformers' feature extractor adds to the variance of samples."""
+"""The number that transformers' feature extractor adds to the variance of samples."""
 _ARGUMENTS = ("audio", "timestamps", "max_seconds", "show_progress_bar", "timeout")
 """The arguments of `Transcriber.transcribe` that a model of letters has."""
 _WHISPERS = "Whisper's models take it"
@@ -79,7 +79,8 @@ class LetterModel:
         self._ops.keep([self._map, *self.stem.arrays.values()])
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)
         release_pages(encoder.weights.values())
-        # One window has enough tokens for the kernels, and more at a time take more memory.
+        # One window has enough tokens for the kernels, and more at a time take more memory. Windows of several calls
+        # share a batch only if that changes no bit.
         self.queue = ModelQueue(longest, mixes=chosen.batch_invariant)
 
     def tokenizer(self, text: None) -> NoReturn:
@@ -87,11 +88,14 @@ class LetterModel:
         raise UnsupportedError("this model writes letters, and has no tokenizer")
 
     def work(self, windows: list[np.ndarray]) -> Work:
-        """Return the work whose rows are the numbers of the best outputs of each token of windows of samples."""
+        """Return the work, for the queue, whose results are the best outputs of each token of windows of samples [n].
+
+        A result is int [T] for each window; -1 stands for scores that are not finite.
+        """
         return Work(self._compute, [self.stem.tokens(len(window)) for window in windows], windows)
 
     def _compute(self, pieces: Pieces, stop: Stop) -> list[np.ndarray]:
-        """Return the number of the output with the largest score of each token of each window, or -1."""
+        """Return the best output of each token, int [T], for each window. The queue calls it for `work`."""
         windows = [work.data[number] for work, numbers in pieces for number in numbers]
         rows = [self.stem.embed(self._scaled(window), self._ops, stop) for window in windows]
         batch, _ = pack(self.config, inputs_embeds=rows)
@@ -101,7 +105,7 @@ class LetterModel:
         return np.split(best, np.cumsum([len(row) for row in rows])[:-1])
 
     def _scaled(self, samples: np.ndarray) -> np.ndarray:
-        """Return samples as the model reads them: float32 of mean 0 and variance 1, if it was trained so."""
+        """Return samples [n] as the model reads them: float32, scaled to mean 0 and variance 1 if it was trained so."""
         if not self.spelling.scales:
             return samples.astype(np.float32)
         wide = samples.astype(np.float64)
@@ -111,23 +115,26 @@ class LetterModel:
 
 @dataclass(frozen=True)
 class Spelled:
-    """What a call of `transcribe` wants of each recording."""
+    """The options of a call of `transcribe`."""
 
     timestamps: bool
+    """Whether results are `Transcript` with segments, and not texts."""
     by_word: bool
+    """Whether segments have words."""
     stop: Stop = NEVER
 
 
 @dataclass
 class _Heard:
-    """A recording of a batch: its windows, and the outputs of their tokens that count."""
+    """A recording of a batch: its windows, and the outputs of their tokens."""
 
     number: int
+    """Its place among the recordings of the call."""
     seconds: float
     windows: list[tuple[np.ndarray, int, int]]
-    """The samples of each, and how many at its start and its end belong to other windows."""
+    """(samples, how many of them at the start belong to another window, how many at the end) of each window."""
     best: dict[int, np.ndarray] = field(default_factory=dict)
-    """By the number of the window."""
+    """The best outputs of each window that is computed, without those of overlaps, by its number."""
 
 
 class LetterTranscription:
@@ -140,7 +147,7 @@ class LetterTranscription:
         self.model, self._stem = model, model.stem
 
     def wanted(self, language: Any, task: Any, timestamps: bool | str, settings: Mapping[str, Any]) -> Spelled:
-        """Return what a call wants; raises an error for an argument that only models such as Whisper have."""
+        """Return the options of a call; raises an error for an argument that only models such as Whisper have."""
         if task not in TASKS:
             raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
         if language is not None or task != TASK_TRANSCRIBE:
@@ -155,20 +162,20 @@ class LetterTranscription:
         return Spelled(bool(timestamps), timestamps == "word")
 
     def together(self, config: GenerationConfig) -> int:
-        """Return how many recordings the model hears at a time: it computes a window of one, and the next one waits."""
+        """Return how many recordings the model reads at a time: it computes one, while the next one waits."""
         return 2
 
     def windows(self, count: int) -> int:
-        """Return the number of windows of a recording of so many samples."""
-        return sum(1 for _ in self._windows(np.empty(count, np.bool_)))
+        """Return the number of windows of a recording of this number of samples."""
+        return sum(1 for _ in self._windows(np.empty(count, np.bool_)))     # only the length of the array counts
 
     def task(self, samples: np.ndarray, wanted: Spelled, heard: Callable[[float], object]
              ) -> Generator[Work, list[np.ndarray], Any]:
-        """Yield the work of each window of one recording, which is sent its rows; return the text or the `Transcript`.
+        """Yield the work of each window of one recording, and get its results; return the text or the `Transcript`.
 
-        heard: called with the seconds of each window. Raises `InputError` for a recording that is shorter than a token.
+        heard: is called with the seconds of each window. Raises `InputError` for a recording shorter than a token.
         """
-        one = self._heard(0, samples)
+        one = self._open_recording(0, samples)
         for i, window in enumerate(one.windows):
             [row] = yield self.model.work([window[0]])
             one.best[i] = self._without_overlap(row, *window)
@@ -176,7 +183,7 @@ class LetterTranscription:
         return self._result(one, wanted)
 
     def results(self, items: list[Any], wanted: Spelled, max_seconds: float, bar: bool | None) -> Iterator[Any]:
-        """Yield the result of each recording as soon as those before it are there, too."""
+        """Yield the result of each recording as soon as it and all results before it are there."""
         with growing_progress(bar, "Audio", " s") as (advance, expect):
             expect(round(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE))
             done = 0.0
@@ -188,9 +195,9 @@ class LetterTranscription:
                     yield self._result(one, wanted)
 
     def _batches(self, items: list[Any], max_seconds: float, stop: Stop) -> Iterator[list[_Heard]]:
-        """Read recordings, and yield as many together as fill the batches of the model.
+        """Read recordings, and yield them in batches, each of as many as have `max_batch_tokens` tokens.
 
-        If one cannot be read, those before it come first, then the error.
+        If a recording cannot be read, the recordings before it come first, then the error.
         """
         batch: list[_Heard] = []
         tokens, wrong = 0, None
@@ -199,7 +206,7 @@ class LetterTranscription:
             try:
                 samples = recording_samples(item, max_seconds, stop)
                 with located(name_of(item) if is_source(item) else f"recording {number}"):
-                    batch.append(self._heard(number, samples))
+                    batch.append(self._open_recording(number, samples))
             except (InputError, UnsupportedError, WeightsError) as error:
                 wrong = error
                 break
@@ -212,7 +219,7 @@ class LetterTranscription:
         if wrong is not None:
             raise wrong
 
-    def _heard(self, number: int, samples: np.ndarray) -> _Heard:
+    def _open_recording(self, number: int, samples: np.ndarray) -> _Heard:
         """Return a recording with its windows; raises `InputError` for one that is shorter than a token."""
         if not self._stem.tokens(len(samples)):
             raise InputError(f"it has {len(samples)} samples at 16 kHz, and the model reads at least "
@@ -220,7 +227,8 @@ class LetterTranscription:
         return _Heard(number, len(samples) / RATE, [*self._windows(samples)])
 
     def _windows(self, samples: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield the windows of a recording, as the pipeline of transformers cuts it with chunk_length_s=30."""
+        """Yield the windows of samples, in the form of `_Heard.windows`, as transformers' pipeline cuts them for
+        chunk_length_s=30."""
         step = self._stem.step
         longest, overlap = (round(seconds * RATE / step) * step for seconds in (SECONDS, OVERLAP))
         start, count = 0, len(samples)
@@ -232,10 +240,10 @@ class LetterTranscription:
             start += longest - 2 * overlap
 
     def _compute_batch(self, batch: list[_Heard], stop: Stop) -> Iterator[_Heard]:
-        """Compute the windows of some recordings; yield each in order, as soon as those before it are there, too."""
+        """Compute the windows of some recordings; yield each as soon as it and all recordings before it are done."""
         places = [(one, i) for one in batch for i in range(len(one.windows))]
         work = self.model.work([one.windows[i][0] for one, i in places])
-        following = 0
+        following = 0       # the recording to yield next
         for numbers, rows in self.model.queue.rows(work, stop):
             for number, row in zip(numbers, rows, strict=True):
                 one, i = places[number]
@@ -245,7 +253,10 @@ class LetterTranscription:
                 following += 1
 
     def _without_overlap(self, best: np.ndarray, samples: np.ndarray, left: int, right: int) -> np.ndarray:
-        """Return the outputs of the tokens of a window that no other window has, as the pipeline rounds them."""
+        """Return the outputs [T] of a window without those of its overlaps, rounded to tokens as in the pipeline.
+
+        left, right: how many samples at the start and at the end belong to other windows.
+        """
         tokens = round(len(samples) / self._stem.step)
         before, after = (round(part / len(samples) * tokens) for part in (left, right))
         return best[before : tokens - after]

@@ -1,4 +1,4 @@
-"""What the transcription of a window asks of the queue beside its text."""
+"""The requests for a window beside that for its text: its first logits, and the times of its tokens."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .segments import Cut
 
 
 def first_logits(window: KeptSource, start: int, positions: int) -> LastLogits:
-    """Return the request for all logits [1,V] after the start token, the first request for a window.
+    """Return the work that computes all logits [1,V] after the start token: the first request for a window.
 
-    positions: the number of vectors of the window.
+    start: the id of that token. positions: the number of the encoder's vectors of the window.
     """
     return LastLogits([np.array([start])], ids=slice(None), packed=window, source=positions)
 
 
 class TokenTimes(PassWork):
-    """The positions at which the tokens of a window's segments begin, and at which the last one ends."""
+    """The work that finds the positions at which the tokens of a window's segments begin, and the last one ends."""
 
     def __init__(self, window: KeptSource, prompt: list[int], cuts: list[Cut], config: GenerationConfig,
                  positions: int):
-        """prompt: the tokens before the text, up to the token that asks for no timestamps.
+        """prompt: the tokens before the text, up to the token that asks for no timestamps. cuts: the segments.
 
-        positions: the number of the encoder's positions that are audio; the silence of the padding follows them.
+        config: has the alignment heads and the end token. positions: how many of the encoder's positions are audio.
         """
         super().__init__()
         self._window, self._prompt, self._positions = window, prompt, positions
@@ -38,7 +38,7 @@ class TokenTimes(PassWork):
         self._heads = [(layer, head) for layer, head in config.alignment_heads]
 
     def compute(self, stepper: SourceStepper, stop: Stop) -> Any:
-        """Return the positions, by the weights of cross-attention."""
+        """Return the positions as `token_times` does, by the weights of cross-attention of one pass."""
         request = stepper.open(self._window)
         try:
             weights = stepper.attention_weights(request, self._tokens, self._heads, stop)

@@ -1,4 +1,4 @@
-"""Decode an audio file with the command ffmpeg, for the containers that the library soundfile does not read."""
+"""Decode an audio file with the command ffmpeg, if the library soundfile does not read its container."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .containers import Container
 from .samples import RATE
 
 _BLOCK = 2**18
-"""Bytes that are read together."""
+"""The number of bytes that are read together from ffmpeg."""
 _LOOK = 0.02
 """Seconds between two looks at a `Stop` while ffmpeg works."""
 _REASON = 300
-"""The most characters of what ffmpeg says that a message repeats."""
+"""The most characters of ffmpeg's message that an error repeats."""
 
 
 def decode_by_ffmpeg(file: IO[bytes], container: Container, stop: Stop = NEVER) -> Iterator[np.ndarray]:
-    """Yield blocks of float32 samples at 16 kHz, as ffmpeg mixes all channels to one and resamples them.
+    """Yield blocks of samples, float32 [k] at 16 kHz, which ffmpeg resamples and mixes from all channels.
 
-    Without rematrix_maxval, ffmpeg makes two equal channels louder by 3 dB; with it, it takes their mean.
-    ffmpeg may read this file alone, with the one demuxer of its container, and is killed when `stop` says so. Raises
-    `UnsupportedError` where no ffmpeg is, and `FormatError` for a file that it cannot read.
+    ffmpeg reads only this file, with the demuxer of its container, and is killed when the stop comes. With
+    rematrix_maxval, it computes the mean of two channels; without it, two equal ones would become louder by 3 dB.
+    Raises `UnsupportedError` if there is no ffmpeg, and `FormatError` for a file that it cannot read.
     """
     command = shutil.which("ffmpeg")
     if command is None:
@@ -65,18 +65,22 @@ def decode_by_ffmpeg(file: IO[bytes], container: Container, stop: Stop = NEVER) 
 
 
 def _exit_status(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait for a process, and return its exit status; None where somebody else has it, for which `wait` says 0."""
+    """Wait for a process, and return its exit status; None if the system or other code has taken the status.
+
+    In that case `Popen.wait` returns 0, which is also the status of success, so ask the system first.
+    """
     try:
-        found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)      # leaves the status for `wait`
     except ChildProcessError:
         return process.wait() or None
-    assert found is not None        # it is waited for
+    assert status is not None       # only WNOHANG lets it be None
     process.wait()
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
 
 def _kill_at(stop: Stop, process: subprocess.Popen[bytes], ended: Event) -> None:
-    """Kill a process when `stop` says so, unless it has ended before: the thread that reads from it has no timeout."""
+    """Kill a process when the stop comes, unless `ended` is set before. A thread of its own runs this, because the
+    thread that reads from the process cannot look at the stop."""
     while not ended.wait(_LOOK):
         if stop.has_come:
             process.kill()

@@ -1,7 +1,7 @@
-"""Turn the letters that a model gives for each token of a recording into a text, words and segments with times.
+"""Turn the output of a CTC model for each token of a recording into a text, words and segments with times.
 
 CTC, connectionist temporal classification (Graves et al. 2006), gives each token of 20 ms a letter or a blank. Equal
-letters side by side are one letter, and blanks are left out, as the tokenizer of wav2vec 2.0 in transformers does it.
+letters side by side become one letter, and then blanks are removed, as in the tokenizer of wav2vec 2.0.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from .samples import RATE
 from .segments import Segment, Transcript, Word
 
 PAUSE, ENOUGH = 0.8, 10.0
-"""Seconds: a segment ends before a pause of the first number, and at the end of the word with which it reaches the
-second one."""
+"""Numbers of seconds: a segment ends before a pause of at least PAUSE, and at the word with which it has ENOUGH."""
 _CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
             (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
-"""What `clean_up_tokenization_spaces` of transformers replaces, in this order."""
+"""The replacements of `clean_up_tokenization_spaces` of transformers, in its order."""
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter of a recording, or the space between two words, and which tokens of the model gave it."""
+    """A letter of a recording, or the space between two words, and the tokens of the model that it comes from."""
 
     text: str
     start: int
-    """The first of these tokens."""
+    """The number of the first of these tokens."""
     end: int
-    """The first token after them."""
+    """The number of the first token after them."""
 
 
 def letters_of(best: np.ndarray, spelling: Spelling) -> list[Letter]:
     """Return the letters of a recording. best: the output with the largest score for each token, integers [T]."""
     if not len(best):
         return []
+    # Compare outputs by their texts, because two outputs may have the same text: map each to the first with its text.
     first_with = {token: number for number, token in reversed([*enumerate(spelling.tokens)])}
-    same = np.array([first_with[token] for token in spelling.tokens])[best]     # by text: two outputs may have one
+    same = np.array([first_with[token] for token in spelling.tokens])[best]
     starts = np.flatnonzero(np.append(True, same[1:] != same[:-1])).tolist()
     letters = []
     for start, end in pairwise([*starts, len(best)]):
@@ -49,17 +49,18 @@ def letters_of(best: np.ndarray, spelling: Spelling) -> list[Letter]:
 
 
 def text_of(letters: list[Letter], spelling: Spelling) -> str:
-    """Return the text of some letters."""
+    """Return the text of some letters, in its case and with its spaces cleaned."""
     return _clean_text("".join(letter.text for letter in letters).strip(), spelling)
 
 
 def transcript_of(letters: list[Letter], spelling: Spelling, step: int, by_word: bool) -> Transcript:
-    """Return the text of a recording in segments. step: the samples of a token. by_word: whether to list words."""
-    ranges = _words(letters, spelling)
+    """Return the text of a recording in segments. step: the number of samples of a token. by_word: whether segments
+    have words."""
+    ranges = _word_ranges(letters, spelling)
     words = [Word(letters[first].start * step / RATE, letters[last - 1].end * step / RATE,
                   _in_case("".join(letter.text for letter in letters[first:last]), spelling)) for first, last in ranges]
     segments: list[Segment] = []
-    begin = start = 0       # of the segment: its first word, and its first letter
+    begin = start = 0       # the numbers of the segment's first word, and of its first letter
     for end, word in enumerate(words, 1):
         if end < len(words) and words[end].start - word.end < PAUSE and word.end - words[begin].start < ENOUGH:
             continue
@@ -73,18 +74,19 @@ def transcript_of(letters: list[Letter], spelling: Spelling, step: int, by_word:
     return Transcript(text_of(letters, spelling), "", segments)
 
 
-def _words(letters: list[Letter], spelling: Spelling) -> list[tuple[int, int]]:
-    """Return the first letter of each word, and the letter after its last one."""
+def _word_ranges(letters: list[Letter], spelling: Spelling) -> list[tuple[int, int]]:
+    """Return (number of the first letter, number after the last letter) of each word."""
     spaces = [i for i, letter in enumerate(letters) if letter.text == spelling.space]
     return [(before + 1, after) for before, after in pairwise([-1, *spaces, len(letters)]) if after > before + 1]
 
 
 def _in_case(text: str, spelling: Spelling) -> str:
+    """Return a text in lower case if the spelling has it so, or else as it is."""
     return text.lower() if spelling.lower_case else text
 
 
 def _clean_text(text: str, spelling: Spelling) -> str:
-    """Return a text in its case, without the spaces that are left out."""
+    """Return a text in its case, without the spaces that `cleans_spaces` removes."""
     text = _in_case(text, spelling)
     for before, after in _CLEANED if spelling.cleans_spaces else ():
         text = text.replace(before, after)

@@ -1,6 +1,6 @@
 """Change the rate of samples with the library soxr, block by block.
 
-soxr filters with a linear phase, so samples keep their time. The bits of its results do not depend on the blocks.
+soxr filters with a linear phase, so sounds keep their time. The bits of its results do not depend on the blocks.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..base.install import require_speech
 from .samples import LOUDEST, GrowingSamples, check_samples
 
 LOWEST, HIGHEST = 1000, 192_000
-"""The rates in Hz that are resampled."""
+"""The limits of the rates, in Hz, that are resampled."""
 _QUALITY = "VHQ"
 """soxr's best quality; docs/decisions.md has its errors."""
 _BLOCK = 2**16
-"""Samples that are resampled together."""
+"""The number of samples that `resample` resamples together."""
 
 
 class Resampler:
@@ -40,13 +40,13 @@ class Resampler:
                              for pair in pairwise(rates)]
 
     def add(self, block: np.ndarray) -> np.ndarray:
-        """Return the samples that are certain after one more block of float32 samples."""
+        """Return the resampled samples, float32, that are certain after one more block of float32 samples [k]."""
         for stream in self._streams:
             block = stream.resample_chunk(block)
         return block
 
     def end(self) -> np.ndarray:
-        """Return the last samples."""
+        """Return the last resampled samples, which waited for more input; call it once, at the end."""
         block = np.empty(0, np.float32)
         for stream in self._streams:
             block = stream.resample_chunk(block, last=True)
@@ -54,11 +54,12 @@ class Resampler:
 
 
 def _rates(rate: int, target: int) -> list[int]:
-    """Return the rates that samples go through, from `rate` to `target`.
+    """Return the rates through which samples are resampled, from `rate` to `target`.
 
     For rates that are no multiples of each other, soxr dampens the upper end of the lower band a little: the error of
-    44.1 to 16 kHz is -64 dB at 7 kHz. So samples go from a rate that is doubled to three times the target, whose upper
-    end is far above that of the target, and from this multiple to the target: the error is below -105 dB.
+    44.1 to 16 kHz is -64 dB at 7 kHz. So `rate` is doubled until it is at least three times the target, and samples
+    go from there to three times the target, whose band ends far above that of the target, and then to the target: the
+    error is below -105 dB.
     """
     if rate == target:
         return [rate]
@@ -67,7 +68,7 @@ def _rates(rate: int, target: int) -> list[int]:
     middle, fast = 3 * target, rate
     while fast < middle:
         fast *= 2
-    return [each for each, _ in groupby([rate, fast, middle, target])]      # equal neighbours once
+    return [each for each, _ in groupby([rate, fast, middle, target])]      # without equal neighbours
 
 
 def resample(samples: Any, rate: int, target: int) -> np.ndarray:

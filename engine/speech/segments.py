@@ -1,4 +1,5 @@
-"""Cut the tokens of a window into segments with times, and find where the next window begins."""
+"""Cut the tokens of a window into segments with times, and find where the next window begins; also the classes of
+transcripts."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from .spectrogram import FRAMES
 
 TOKEN_FRAMES = 2
-"""Frames of 10 ms from one timestamp to the next, and from one vector of the encoder to the next."""
+"""The number of frames of 10 ms from one timestamp to the next, and from one vector of the encoder to the next."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Cut:
-    """A segment of a window: its text, and its times in frames from the start of the window."""
+    """A segment of a window: its times in frames from the start of the window, and the ids of its text."""
 
     start: int
     end: int
@@ -56,19 +57,20 @@ class Cut:
 
 
 def seconds(frames: int) -> float:
-    """Return the time of a number of frames."""
+    """Return the seconds that a number of frames takes."""
     return frames / FRAMES
 
 
 def cut(ids: Sequence[int], first_time: int, frames: int) -> tuple[list[Cut], int]:
-    """Return the segments of a window, and the number of frames from its start to the start of the next window.
+    """Return (segments of a window, number of frames from its start to the start of the next window).
 
-    ids: the tokens of the window, which follow the rules of timestamps; first_time: the id of 0 s. frames: the number
-    of frames of the window that are audio and not padding. As in OpenAI's Whisper: two timestamps side by side end one
-    segment and begin the next. The window's end may cut off the text after the last pair, so the next window begins at
-    that pair and reads the text again. If the last token is a single timestamp, nobody speaks after it, and the next
-    window begins where this one ends. The same holds after a window without a pair, which is one segment up to its last
-    timestamp, or to its end.
+    ids: the tokens of the window, which follow the rules of timestamps. first_time: the id of 0 s. frames: how many
+    frames of the window are audio and not padding.
+
+    As in OpenAI's Whisper, two timestamps side by side end one segment and begin the next. The window's end may cut off
+    the text after the last pair, so the next window begins at that pair and reads the text again. If the last token is
+    a single timestamp, nobody speaks after it, and the next window begins where this one ends. The same holds after a
+    window without a pair, which is one segment up to its last timestamp, or to its end.
     """
     times = [token >= first_time for token in ids]
     pairs = [i for i in range(1, len(ids)) if times[i] and times[i - 1]]
@@ -76,15 +78,16 @@ def cut(ids: Sequence[int], first_time: int, frames: int) -> tuple[list[Cut], in
     if not pairs:
         last = max((token for token in ids if token > first_time), default=None)
         end = frames if last is None else TOKEN_FRAMES * (last - first_time)
-        return [Cut(0, end, _text(ids, first_time))], frames
+        return [Cut(0, end, _ids_of_text(ids, first_time))], frames
     cuts, begin = [], 0
     for end in [*pairs, *([len(ids)] if ends_in_time else [])]:
         part = ids[begin:end]
         start, stop = (TOKEN_FRAMES * (token - first_time) for token in (part[0], part[-1]))
-        cuts.append(Cut(start, stop, _text(part, first_time)))
+        cuts.append(Cut(start, stop, _ids_of_text(part, first_time)))
         begin = end
-    return cuts, frames if ends_in_time else max(TOKEN_FRAMES, cuts[-1].end)     # at least a step, so that it goes on
+    return cuts, frames if ends_in_time else max(TOKEN_FRAMES, cuts[-1].end)     # never 0, so that there is progress
 
 
-def _text(ids: Sequence[int], first_time: int) -> list[int]:
+def _ids_of_text(ids: Sequence[int], first_time: int) -> list[int]:
+    """Return ids without those of timestamps."""
     return [token for token in ids if token < first_time]

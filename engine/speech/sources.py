@@ -1,4 +1,4 @@
-"""Open what a recording is read from: a path, the bytes of a file, or an open file."""
+"""Open the source of a recording (a path, the bytes of a file, or an open file) as a file of the system."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..files.reading import FormatError, open_given, shown_path
 MAX_STREAM = 2**32
 """Limit on the bytes that are read from an open file, which may be endless; a WAV file has at most as many."""
 _BLOCK = 2**20
-"""Bytes that are copied together."""
+"""The number of bytes that are copied together."""
 
 
 def is_source(value: Any) -> bool:
-    """Return whether a value is something that `opened` opens."""
+    """Return whether a value is a source that `opened` can open."""
     return isinstance(value, (str, os.PathLike, bytes, bytearray, memoryview)) or callable(getattr(value, "read", None))
 
 
 def name_of(source: Any) -> str:
-    """Return how messages name a source."""
+    """Return the name of a source for messages: its path, the name of an open file, or "the recording"."""
     if isinstance(source, (str, os.PathLike)):
         return shown_path(source)
     given = getattr(source, "name", None)
@@ -40,10 +40,10 @@ def check_path(source: Any) -> None:
 
 @contextmanager
 def opened(source: Any, stop: Stop = NEVER) -> Iterator[IO[bytes]]:
-    """Open a source as a file of the system, which libraries of C and other commands can read; close it at the end.
+    """Open a source as a file of the system, for C libraries and commands, in a `with` block that closes it.
 
-    Bytes and open files are copied to a temporary file without a name; an open file is read from where it stands.
-    stop: when the copying has to stop.
+    Bytes and open files are copied to a temporary file without a name; an open file is read from its position on.
+    stop: when copying has to stop.
     """
     if isinstance(source, (str, os.PathLike)):
         with _open_path(source) as file:
@@ -60,7 +60,7 @@ def opened(source: Any, stop: Stop = NEVER) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def opened_behind(file: IO[bytes], offset: int) -> Iterator[IO[bytes]]:
-    """Open a file that holds what a file has from an offset on: the same file for 0, else a temporary copy."""
+    """Open a file with the bytes of `file` from an offset on: the same file for 0, otherwise a temporary copy."""
     if offset == 0:
         yield file
         return
@@ -72,7 +72,7 @@ def opened_behind(file: IO[bytes], offset: int) -> Iterator[IO[bytes]]:
 
 
 def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file of audio; raises `FileMissing` and `WeightsError`."""
+    """Open an audio file; raises `FileMissing`, or `WeightsError` for one that is no regular file or cannot be read."""
     try:
         return open_given(source)
     except FileNotFoundError:
@@ -83,13 +83,13 @@ def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def _copy_stream(source: Any, copy: IO[bytes], stop: Stop) -> None:
-    """Copy what an open file of the caller still has, in blocks, into a file of the system."""
+    """Copy the rest of an open file of the caller, in blocks, into a file of the system; raises errors."""
     total = 0
     while True:
         stop.check()
         try:
             data = source.read(_BLOCK)
-        except (OSError, ValueError) as error:      # ValueError: a closed file, or a text that is none
+        except (OSError, ValueError) as error:      # ValueError: a closed file, or one in text mode with other bytes
             raise WeightsError(f"{name_of(source)}: cannot be read: {error}; open it with mode 'rb'") from None
         if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
             raise InputError(f"{name_of(source)} is read as {type(data).__name__} and not as bytes; open it with mode "

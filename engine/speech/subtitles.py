@@ -1,4 +1,4 @@
-"""Write transcripts as text, JSON, SubRip (.srt) and WebVTT (.vtt)."""
+"""Write transcripts as text, JSON, SubRip (.srt) and WebVTT (.vtt); words: whether words, not segments, have times."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def pieces(transcript: Transcript, words: bool) -> Sequence[Segment | Word]:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as minutes, seconds and hundredths, such as 1:02.50."""
+    """Return a time in seconds as minutes, seconds and hundredths, such as 1:02.50."""
     minutes, hundredths = divmod(round(100 * seconds), 6000)
     return f"{minutes}:{hundredths / 100:05.2f}"
 
 
 def stamp(seconds: float, point: str) -> str:
-    """Return a time as hours, minutes, seconds and thousandths, such as 00:01:02.500."""
-    total, thousandths = divmod(round(1000 * seconds), 1000)        # seconds in all, and the rest
+    """Return a time in seconds as hours, minutes, seconds and thousandths, such as 00:01:02.500; point: "." or ","."""
+    total, thousandths = divmod(round(1000 * seconds), 1000)        # whole seconds, and thousandths of one
     return f"{total // 3600:02}:{total // 60 % 60:02}:{total % 60:02}{point}{thousandths:03}"

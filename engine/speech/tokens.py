@@ -1,4 +1,4 @@
-"""The special tokens of a speech model, checked once, so that no wrong id is found in the middle of a recording."""
+"""`SpecialTokens`: the special tokens of a speech model, checked once, and not in the middle of a recording."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .spectrogram import SECONDS
 
 TASK_TRANSCRIBE = "transcribe"
 TASKS = (TASK_TRANSCRIBE, "translate")
-"""What Whisper does with speech: transcribe it in its own language, or translate it into English."""
+"""Whisper's tasks: to transcribe speech in its own language, or to translate it into English."""
 _NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
-"""The names that the token for "no speech" has had."""
+"""The names of the token for "no speech" in different models."""
 _MULTILINGUAL = 51865
 """Whisper's models with at least this number of tokens know languages and tasks."""
 _TIMES = SECONDS * 50 + 1
-"""Timestamps from 0 to 30 s, in steps of 0.02 s."""
+"""The number of timestamps from 0 to 30 s, in steps of 0.02 s."""
 
 
 @dataclass(frozen=True)
@@ -27,31 +27,32 @@ class SpecialTokens:
     """The ids of the special tokens of a model; each is below the number of its tokens."""
 
     start: int
+    """The first token of the decoder."""
     no_times: int
-    """Asks for no timestamps; the tokens after it are the times."""
+    """The token that asks for no timestamps; the tokens after it are the times."""
     no_speech: int | None
-    """None in a model without a token for "no speech"."""
+    """The token for "no speech"; None in a model without one."""
     languages: Mapping[str, int]
-    """By the code of the language; empty in a model of English alone."""
+    """The tokens of languages by the codes of these; empty in a model of English alone."""
     tasks: Mapping[str, int]
-    """By the name of the task; empty in a model of English alone."""
+    """The tokens of tasks by the names of these; empty in a model of English alone."""
     has_times: bool
     """Whether the model has tokens for the times from 0 to 30 s."""
 
     @classmethod
     def of(cls, ids: Mapping[str, int], vocab_size: int, multilingual: bool | None = None) -> SpecialTokens:
-        """Choose from the added tokens of a tokenizer.json, by their texts.
+        """Find the special tokens among the added tokens of a tokenizer.json. ids: {text of an added token: id}.
 
-        multilingual: whether the model knows languages and tasks; None for what its number of tokens says.
+        multilingual: whether the model knows languages and tasks; None to decide by its number of tokens, vocab_size.
         Raises `UnsupportedError` for a tokenizer that lacks a token which the model needs, and `WeightsError` for one
         that is damaged.
         """
         if wrong := [name for name in ids if not isinstance(name, str)]:
             raise WeightsError(f"the model's tokenizer.json has the added token {shown(wrong[0])}, which is no text; "
                                "copy the model's folder again from its source")
-        several = vocab_size >= _MULTILINGUAL if multilingual is None else multilingual
-        languages = [name for name in ids if several and _is_language(name)]
-        tasks = [f"<|{task}|>" for task in TASKS] if several else []
+        has_tasks = vocab_size >= _MULTILINGUAL if multilingual is None else multilingual
+        languages = [name for name in ids if has_tasks and _is_language(name)]
+        tasks = [f"<|{task}|>" for task in TASKS] if has_tasks else []
         ids_of = {}
         for name in (START, END, NO_TIMES, *tasks, *languages, *(name for name in _NO_SPEECH if name in ids)):
             if name not in ids:
@@ -60,18 +61,18 @@ class SpecialTokens:
                 raise WeightsError(f"the model's tokenizer.json gives {name} the id {shown(ids[name])}, and the model "
                                    f"has {vocab_size:,} tokens; copy the model's folder again from its source")
             ids_of[name] = ids[name]
-        if several and not languages:
+        if has_tasks and not languages:
             raise UnsupportedError("the tokenizer of the model lacks the tokens of languages, such as <|en|>")
         no_speech = next((ids_of[name] for name in _NO_SPEECH if name in ids_of), None)
-        return cls(ids_of[START], ids_of[NO_TIMES], no_speech,      # codes such as "en" of the texts "<|en|>"
+        return cls(ids_of[START], ids_of[NO_TIMES], no_speech,      # [2:-2] makes the code "en" of the text "<|en|>"
                    languages={name[2:-2]: ids_of[name] for name in languages},
                    tasks={name[2:-2]: ids_of[name] for name in tasks}, has_times=ids_of[NO_TIMES] + _TIMES < vocab_size)
 
     def checked_language(self, language: Any, task: Any) -> str | None:
-        """Check the language and the task that a caller names; return the language's code.
+        """Check the language and the task of a call; return the language's code, or None for None.
 
-        language: a name or a code; None, which is returned, where the model is to find the language. Raises
-        `InputError` for a language or a task that the model does not know.
+        language: a name or a code; None if the model is to find the language. Raises `InputError` for a language or a
+        task that the model does not know.
         """
         if task not in TASKS:
             raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
@@ -85,7 +86,7 @@ class SpecialTokens:
         return code
 
     def prompt(self, language: str | None, task: str, times: bool) -> list[int]:
-        """Return the tokens before the text: the start, the language and the task, and the one for no timestamps."""
+        """Return the tokens before the text: the start, the language and the task, and `no_times` unless `times`."""
         wanted = [self.languages[language], self.tasks[task]] if language and self.languages else []
         return [self.start, *wanted, *([] if times else [self.no_times])]
 

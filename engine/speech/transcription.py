@@ -1,4 +1,4 @@
-"""What one model does with recordings: read them, hear them in windows, and write their texts."""
+"""`Transcription`: transcribe recordings with a model such as Whisper; each is a task whose works share the queue."""
 
 from __future__ import annotations
 
@@ -34,19 +34,22 @@ from .tokens import SpecialTokens
 from .windows import NO_SPEECH, Note, Recording, is_silent, mean_logprob
 
 CROSS_CACHE_BYTES = 2**31
-"""The most bytes that the cached keys and values of the encoder's vectors take, unless one recording needs more."""
+"""The most bytes of cached keys and values of the encoder's vectors, unless one recording needs more."""
 HELD_SAMPLES = 1800 * RATE
-"""The samples of recordings that wait until as many are read as the model takes together: half an hour, 115 MB."""
+"""The most samples of recordings that wait for others to fill a batch: half an hour, 115 MB."""
 
 
 @dataclass(frozen=True)
 class Transcribing:
-    """What a call of `transcribe` wants of each recording."""
+    """The options of a call of `transcribe`, checked."""
 
     language: str | None
+    """The code of the language; None if the model is to find it."""
     task: str
     timestamps: bool
+    """Whether results are `Transcript` with segments, and not texts."""
     by_word: bool
+    """Whether segments have words."""
     config: GenerationConfig
     stop: Stop = NEVER
 
@@ -57,14 +60,15 @@ class Transcription:
     why_no_languages = "this model knows English alone, so it detects no language"
 
     def __init__(self, model: PreparedModel, stem: Frames, tokens: SpecialTokens):
-        """Take a model whose encoder reads the vectors of `stem`, and the tokens that its prompts are made of."""
+        """model: the prepared encoder and decoder. stem: makes the encoder's input of features. tokens: its special
+        tokens."""
         self._model, self._stem, self.tokens = model, stem, tokens
         self.languages, self._portable = tuple(tokens.languages), model.bits == PORTABLE
 
     def wanted(self, language: Any, task: Any, timestamps: bool | str, settings: Mapping[str, Any]) -> Transcribing:
-        """Return what a call wants; raises `InputError`, and `UnsupportedError` for what the model does not have.
+        """Check the arguments of `Transcriber.transcribe`, of which `timestamps` has been checked, and return them.
 
-        The arguments are those of `Transcriber.transcribe`; timestamps are checked.
+        Raises `InputError` for wrong ones, and `UnsupportedError` for those that need what the model does not have.
         """
         code = self.tokens.checked_language(language, task)
         config = self._model.settings_of_call(settings)
@@ -80,9 +84,9 @@ class Transcription:
 
     def results(self, items: list[Any], options: Transcribing, max_seconds: float, bar: bool | None
                 ) -> Iterator[Any]:
-        """Yield the result of each recording as soon as those before it are there, too."""
-        results: dict[int, Any] = {}
-        following = 0
+        """Yield the result of each recording as soon as it and all results before it are there."""
+        results: dict[int, Any] = {}        # those that wait for earlier ones, by number
+        following = 0       # the number of the result to yield next
         with growing_progress(bar, "Audio", " s") as (advance, expect):
             heard, expected = _in_whole_seconds(advance), _in_whole_seconds(expect)
             expected(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
@@ -97,9 +101,9 @@ class Transcription:
                     following += 1
 
     def language(self, item: Any) -> tuple[str, float]:
-        """Return the code of the language of a recording, and the probability that the model gives it.
+        """Return (code of the language of a recording, probability that the model gives it), by its first window.
 
-        item: samples, or what `recording_samples` reads; the model hears its first window.
+        item: a recording, as `recording_samples` reads it.
         """
         recording = self.recording(0, recording_samples(item), None)
         languages: list[tuple[str, float]] = []
@@ -113,7 +117,7 @@ class Transcription:
         return languages[0]
 
     def _source(self, features: Callable[[], np.ndarray]) -> KeptSource:
-        """Return a window as requests read it. features: returns those of the window, [channels, 3000]."""
+        """Return a window as the source of requests. features: returns those of the window, [channels, 3000]."""
         return KeptSource(lambda stop: self._vectors(features(), stop))
 
     def _first_logits(self, window: KeptSource) -> DecoderWork:
@@ -122,10 +126,11 @@ class Transcription:
 
     @property
     def _channels(self) -> int:
+        """The number of mel channels of the model's features."""
         return int(self._stem.weight.shape[1])
 
     def together(self, config: GenerationConfig) -> int:
-        """Return how many windows the model hears at a time at most, by the budgets of rows and of bytes."""
+        """Return the most windows that the model computes at a time, by the budgets of rows and of bytes."""
         c = self._model.config
         # A float32 key and a float32 value for each position of a window, in each layer.
         cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
@@ -133,14 +138,14 @@ class Transcription:
         return max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
 
     def in_windows(self, count: int, options: Transcribing) -> bool:
-        """Return whether a recording of so many samples is read in windows; raises an error if it cannot be."""
-        found = options.timestamps or count > SECONDS * RATE
-        if found:
+        """Return whether a recording of this number of samples is read in windows; raises an error if it cannot be."""
+        needs_windows = options.timestamps or count > SECONDS * RATE
+        if needs_windows:
             self.check_windows(options.config)
-        return found
+        return needs_windows
 
     def check_windows(self, config: GenerationConfig) -> None:
-        """Raise an error if recordings cannot be read in windows."""
+        """Raise an error if the settings or the model's tokens do not allow to read recordings in windows."""
         if config.num_return_sequences > 1:
             raise InputError("num_return_sequences above 1 needs recordings of up to 30 s, and timestamps=False")
         if not self.tokens.has_times:
@@ -150,10 +155,11 @@ class Transcription:
 
     def _batches(self, items: list[Any], options: Transcribing, max_seconds: float,
                  expected: Callable[[float], object]) -> Iterator[tuple[bool, dict[int, np.ndarray]]]:
-        """Read recordings; yield whether a batch of them is read in windows, and their samples by their numbers.
+        """Read recordings; yield batches of them: (whether they are read in windows, {number: samples}).
 
-        A batch is as large as the budgets of rows and bytes allow, which changes no result. expected: gets the seconds
-        of each recording that is read from a file. If one cannot be read, those before it come first, then the error.
+        A batch is as large as the budgets of rows and bytes allow, which changes no result. expected: is called with
+        the seconds of each recording that is read from a file. If a recording cannot be read, the recordings before it
+        come first, then the error. A batch is emptied after its turn.
         """
         size = self.together(options.config)
         waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}      # the batches, by `in_windows`
@@ -170,7 +176,7 @@ class Transcription:
                 expected(len(samples) / RATE)
             batch = waiting[in_windows]
             batch[number] = samples
-            del samples     # so that the batch alone holds them, and frees them
+            del samples     # so that `batch.clear` frees them
             if len(batch) == size or sum(map(len, batch.values())) >= HELD_SAMPLES:
                 yield in_windows, batch
                 batch.clear()
@@ -179,17 +185,14 @@ class Transcription:
             raise wrong
 
     def _texts_of_short(self, recordings: dict[int, np.ndarray], options: Transcribing) -> dict[int, Any]:
-        """Return the texts of recordings of up to 30 s, without timestamps, by their numbers.
-
-        recordings: their samples.
-        """
+        """Return {number: text or texts} of recordings of up to 30 s, {number: samples}, without timestamps."""
         texts: dict[int, Any] = {}
         run_tasks(self._model.queue, [self.short_task(texts, number, samples, options)
                                       for number, samples in recordings.items()], options.stop)
         return texts
 
     def short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: Transcribing) -> Task:
-        """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
+        """Transcribe a recording of up to 30 s without timestamps; put its text, or its texts, into `texts_of`."""
         config, spoken, no_speech = options.config, options.language, 0.0
         with located(f"recording {number}"), self._source(
                 partial(log_mel, samples, self._channels, self._portable)) as window:
@@ -199,11 +202,11 @@ class Transcription:
                 if options.language is None and self.languages:
                     spoken = self._language_of(logits)[0]
             results = yield self._work(window, 0, spoken, options, config, timestamps=False)
-            silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
+            silent = len(samples) < RATE // FRAMES      # shorter than one frame
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self.tokens.has_times:
-                    # Silence may give a probable text without timestamps; then the one with timestamps decides.
+                    # Without timestamps, silence may give a probable text; so the text with timestamps decides, too.
                     timed = self._with_timestamps(config).changed(num_return_sequences=1)
                     [again] = yield self._work(window, 0, spoken, options, timed, timestamps=True)
                     silent = is_silent(no_speech, again, config.length_penalty)
@@ -212,7 +215,8 @@ class Transcription:
 
     def _work(self, window: KeptSource, number: int, language: str | None, options: Transcribing,
               config: GenerationConfig, *, timestamps: bool) -> DecoderWork:
-        """Return the request for the text of a window of 30 s. number: of the window in its recording."""
+        """Return the work that writes the text of a window of 30 s. number: that of the window in its recording, which
+        stands for the ids of a source: it makes the random numbers of each window differ."""
         prompt = self.tokens.prompt(language, options.task, times=timestamps)
         return self._model.checked(Request([number], prompt, config), window)
 
@@ -222,10 +226,8 @@ class Transcription:
 
     def _windows(self, batch: dict[int, np.ndarray], options: Transcribing, heard: Callable[[float], object]
                  ) -> dict[int, Any]:
-        """Transcribe recordings to their ends, window by window; return the results by number.
-
-        No recording waits for another one. heard: gets the seconds that were transcribed since the call before.
-        """
+        """Transcribe recordings {number: samples} side by side, window by window; return {number: result}. heard: is
+        called with the seconds of each window that is done."""
         recordings = [self.recording(number, samples, options.language, options.stop)
                       for number, samples in batch.items()]
         run_tasks(self._model.queue, [self.windows_task(recording, options, heard) for recording in recordings],
@@ -234,12 +236,16 @@ class Transcription:
         return {number: each if options.timestamps else each.text for number, each in transcripts.items()}
 
     def recording(self, number: int, samples: np.ndarray, language: str | None, stop: Stop | None = NEVER) -> Recording:
-        """Return a recording that is read in windows. stop: when its first pass has to stop; None to make no pass."""
+        """Return a recording that is read in windows. stop: when its first pass has to stop; None for a caller that
+        makes the pass itself."""
         features = Spectrogram(samples, self._channels, stop, self._portable)
         return Recording(number, features, language if self.languages else "en")
 
     def windows_task(self, recording: Recording, options: Transcribing, heard: Callable[[float], object]) -> Task:
-        """Transcribe one recording to its end, and call `heard` with the seconds of each window."""
+        """Transcribe one recording to its end, and call `heard` with the seconds of each window.
+
+        For each window, the task yields works for the first logits, the text and (for words) the times of the tokens.
+        """
         first_time, config, number = self.tokens.no_times + 1, self._with_timestamps(options.config), 0
         decode = self._model.tokenizer(self._model.text).decode
         with located(f"recording {recording.number}"):
@@ -262,7 +268,7 @@ class Transcription:
                 heard(seconds(min(recording.seek, recording.frames) - before))
 
     def _language_of(self, logits: np.ndarray) -> tuple[str, float]:
-        """Return the language with the largest logit after the start token, and its probability among all languages."""
+        """Return (language with the largest logit after the start token, its probability among all); logits: [V]."""
         names = self.languages
         scores = softmax(logits.astype(np.float64)[[*self.tokens.languages.values()]])
         return names[int(scores.argmax())], float(scores.max())
@@ -273,7 +279,7 @@ class Transcription:
         return 0.0 if token is None else float(softmax(logits.astype(np.float64))[token])
 
     def _vectors(self, features: np.ndarray, stop: Stop) -> np.ndarray:
-        """Return the vectors [S, D] that the encoder gives for features [channels, 3000]."""
+        """Return the encoder's vectors [S, D] of a window with these features [channels, 3000]."""
         stop.check()
         assert self._model.encoder_config is not None
         assert self._model.encoder is not None
@@ -288,6 +294,7 @@ def _in_whole_seconds(advance: Callable[[int], object]) -> Callable[[float], Non
     total = 0.0
 
     def add(number: float) -> None:
+        """Add this number of seconds."""
         nonlocal total
         before, total = total, total + number
         advance(round(total) - round(before))

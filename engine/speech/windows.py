@@ -1,4 +1,4 @@
-"""Track a recording window by window: the audio that the model reads next, and the text so far."""
+"""`Recording`: a recording that transcription.py reads window by window: the place of the next one, the text so far."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from .segments import TOKEN_FRAMES, Cut, Segment, Transcript, Word, cut, seconds
 from .spectrogram import FRAMES, SECONDS, Spectrogram
 
 WINDOW = SECONDS * FRAMES
-"""Frames that a model reads at a time."""
+"""The number of frames that a model reads at a time."""
 NO_SPEECH = 0.6
 """A window may be silent if the model gives its token for "no speech" more than this probability."""
 DOUBT = -1.0
-"""It is silent if the log probability of a token of its text, in the mean, is below this number as well."""
+"""The window is silent if the mean log probability of the tokens of its text is below this number, too."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a model said of a segment beside its text."""
+    """The numbers that a model gives for a segment beside its text, for verbose results."""
 
     seek: int
     """The first frame of its window."""
     ids: list[int]
     """The tokens of its text."""
     logprob: float
-    """The log probability of a token of its window, in the mean."""
+    """The mean log probability of the tokens of its window."""
     no_speech: float
     """The probability that nobody speaks in its window."""
 
 
 @dataclass
 class Recording:
-    """The features of a recording, and its segments so far."""
+    """The features of a recording, its segments so far, and the place of the next window."""
 
     number: int
     """The place among the recordings of a call."""
     features: Spectrogram
     language: str | None
-    """None until the model has heard the first window."""
+    """The code of its language; None until the model has found it in the first window."""
     seek: int = 0
     """The first frame of the next window."""
     segments: list[Segment] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Recording:
 
     @property
     def frames(self) -> int:
-        """Return the frames of the recording."""
+        """Return the number of frames of the recording."""
         return self.features.frames
 
     @property
@@ -66,9 +66,10 @@ class Recording:
         return window
 
     def take(self, result: Generated, silent: bool, first_time: int, decode: Callable[[list[int]], str]) -> list[Cut]:
-        """Add the segments that the model wrote for the next window, move to the window after it, and return them.
+        """Add the segments of the next window, move on to the window after it, and return the segments.
 
-        silent: whether the model hears no speech. Segments without text or length are left out, as in Whisper.
+        result: the tokens that the model wrote for the window. silent: whether it hears no speech. first_time: the id
+        of 0 s. decode: turns ids into a text. Segments without text or length are left out, as in Whisper.
         """
         if silent:
             self.seek += self.left
@@ -85,9 +86,9 @@ class Recording:
         """Give the newest segments their words.
 
         cuts: these segments, of the window that begins at the frame `seek`. times: the positions at which their tokens
-        begin, and at which the last one ends. words: from ids to their words.
+        begin, and at which the last one ends. words: returns the words of ids.
         """
-        at = 0
+        at = 0      # the number of tokens of the segments before
         for i, each in enumerate(cuts, len(self.segments) - len(cuts)):
             words_of = []
             for word in words(each.ids):
@@ -97,25 +98,27 @@ class Recording:
             self.segments[i] = replace(self.segments[i], words=tuple(words_of))
 
     def transcript(self) -> Transcript:
+        """Return the transcript of the windows so far."""
         return Transcript("".join(segment.text for segment in self.segments), self.language or "", self.segments)
 
 
 def mean_logprob(result: Generated, length_penalty: float) -> float:
-    """Return the log probability of a token of a result, in the mean. length_penalty: that of its score."""
-    total, tokens = _total(result, length_penalty)
+    """Return the mean log probability of the tokens of a result. length_penalty: the one of its score."""
+    total, tokens = _total_logprob(result, length_penalty)
     return total / max(1, tokens)
 
 
 def is_silent(no_speech: float, result: Generated, length_penalty: float) -> bool:
     """Return whether nobody speaks in a window.
 
-    no_speech: the probability of the token for it. result: what the model writes; length_penalty: that of its score.
+    no_speech: the probability of the token "no speech". result: the text that the model writes. length_penalty: the one
+    of its score.
     """
-    total, tokens = _total(result, length_penalty)
+    total, tokens = _total_logprob(result, length_penalty)
     return no_speech > NO_SPEECH and total < DOUBT * tokens
 
 
-def _total(result: Generated, length_penalty: float) -> tuple[float, int]:
-    """Return the log probability of a result, and its tokens with the end."""
+def _total_logprob(result: Generated, length_penalty: float) -> tuple[float, int]:
+    """Return (log probability of a result, number of its tokens with the end token)."""
     tokens = len(result.ids) + result.ended
-    return result.score * tokens**length_penalty, tokens
+    return result.score * tokens**length_penalty, tokens        # `Generated.score` is divided by this power

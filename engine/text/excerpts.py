@@ -1,7 +1,7 @@
-"""Cut long texts before they are tokenized, in such a way that the tokens that truncation keeps stay the same.
+"""`Excerpts`: cut long texts before they are tokenized, so that the tokens that truncation keeps stay the same.
 
-`tokenizers` reads the whole of a text before it truncates. Here the start of a long text is tokenized, or its end, and
-twice as much again and again, until the tokens that are kept are certain.
+`tokenizers` reads the whole text before it truncates. Here the start of a long text is tokenized (or its end if
+truncation keeps that), and then a part of twice the size, until the tokens that are kept are certain.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from ..base.errors import InputError, shown
 from .sentences import Sentence
 
 Encode: TypeAlias = Callable[[str], Any]
-"""Returns the encoding of a text without special tokens."""
+"""Returns the encoding by `tokenizers` of a text without special tokens."""
 
 START_CHARACTERS = 8
 """How many characters of a long text are tokenized first, for each token that is kept."""
 MAX_CHARACTERS = 2**18
-"""Limit on the characters of one text that are tokenized to find the tokens that are kept; 260 bytes for each."""
+"""The most characters of a text that are tokenized to find the tokens that are kept; each takes 260 bytes of memory."""
 CUT_MARGIN = 64
-"""How many characters beside a cut are uncertain, beyond the longest added token and pattern of a normalizer."""
+"""Within how many characters of a cut tokens are uncertain, beyond the longest added token and pattern of a
+normalizer."""
 
 
 @dataclass(frozen=True)
 class _Excerpt:
-    """The start of a text, or its end where the tokenizer keeps the end, and how much is known of its tokens."""
+    """The start of a text, or its end if truncation keeps the end, and how many of its tokens are certain."""
 
     text: str
     tokens: int
+    """The number of its tokens."""
     certain: int
-    """Number of its tokens that the whole text has too, without those of the two words at the cut, which may go on."""
+    """How many of its tokens the whole text certainly has, too: those of the two words at the cut do not count."""
     whole: bool
     """Whether this is all of the text."""
 
@@ -48,17 +50,17 @@ class Excerpts:
     from_right: bool
     """Whether truncation keeps the end of a text."""
     even: bool
-    """Whether the tokens of a pair that are kept, special ones not counted, are an even number."""
+    """Whether `limit` without the special tokens of a pair is an even number."""
     margin: int
-    """How many characters beside a cut are uncertain."""
+    """Within how many characters of a cut tokens are uncertain."""
 
     @property
     def start(self) -> int:
-        """How many characters a text may have that is read whole at once."""
+        """The most characters of a text that is never cut, and the size of the first excerpt of a longer one."""
         return START_CHARACTERS * self.limit
 
     def cut(self, sentence: Sentence, encode: Encode) -> Sentence:
-        """Return a sentence without text that truncation would remove: the tokens that are kept stay the same.
+        """Return a sentence without the text that truncation would remove: the tokens that are kept stay the same.
 
         Raises `InputError` for a text with too few tokens in its first `MAX_CHARACTERS`, and for a pair if its first
         characters do not show which text has more tokens.
@@ -67,10 +69,10 @@ class Excerpts:
         texts = (sentence,) if isinstance(sentence, str) else sentence
         if max(map(len, texts)) <= start:
             return sentence
-        parts: list[list[_Excerpt]] = [[] for _ in texts]
+        parts: list[list[_Excerpt]] = [[] for _ in texts]       # for each text its excerpts, each larger than the last
         size = start        # characters of each text that are tokenized; doubled until they suffice
         while not self._give_all_tokens([excerpts[-1] for excerpts in parts if excerpts]):
-            if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
+            if parts[0] and size > max(MAX_CHARACTERS, 4 * start):      # `size` is twice that of the last excerpts
                 longest = max(texts, key=len)
                 if all(self._reaches_limit(excerpts[-1]) for excerpts in parts):
                     raise InputError(f"this pair is too long to truncate: in the first {size // 2:,} characters of "
@@ -83,7 +85,7 @@ class Excerpts:
             size *= 2
         if len(texts) == 1:
             return parts[0][-1].text
-        # The shortest excerpts that give the same tokens: each text has enough, and the same one has more tokens.
+        # Return the shortest excerpts that give the same tokens: both have enough, and the same text has more tokens.
         longer = parts[0][-1].tokens > parts[1][-1].tokens
         pairs = sorted(product(*parts), key=lambda pair: len(pair[0].text) + len(pair[1].text))
         first, second = next(pair for pair in pairs if all(self._reaches_limit(part) for part in pair)
@@ -91,10 +93,8 @@ class Excerpts:
         return first.text, second.text
 
     def least_tokens(self, text: str, most: int | None, encode: Encode) -> int:
-        """Return how many tokens a text certainly has that is too long to be read whole: more than `most`, or 0.
-
-        It is 0 for a text that may be read whole, and for most=None. Raises `InputError` as `Tokenizer.least_tokens`.
-        """
+        """Return 0 for a text that may be tokenized whole, and for most=None; for a longer text, a number above `most`
+        of tokens that it has at least. Raises `InputError` if its start does not show that it has so many."""
         if most is None or len(text) <= (size := max(MAX_CHARACTERS, 4 * START_CHARACTERS * most)):
             return 0
         part = self._excerpt(text, size, encode)
@@ -108,7 +108,7 @@ class Excerpts:
             return False
         if len(parts) == 1 or self.even or all(part.whole for part in parts):
             return True
-        # Of an odd number of tokens, the text that has more tokens gets one more: which has more must be certain.
+        # Of an odd number of tokens, the text with more tokens gets one more. So it must be certain which has more.
         one, other = parts
         return (one.whole and other.certain > one.tokens) or (other.whole and one.certain > other.tokens)
 
@@ -134,6 +134,6 @@ class Excerpts:
 
 
 def _too_few(text: str, size: int) -> InputError:
-    """Return the error for a long text whose first `size` characters have too few tokens to know how many are kept."""
+    """Return the error for a long text whose first `size` characters have too few tokens to fill the limit."""
     return InputError(f"a text of {len(text):,} characters, {shown(text[:100])}, has too few tokens in its first "
                       f"{size:,} characters, which is the limit; shorten it")

@@ -1,4 +1,4 @@
-"""Limit how many characters the steps of a tokenizer.json make of one character.
+"""Read the steps of a tokenizer.json, and limit how many characters they make of one character; safety.py calls this.
 
 The normalizers of a tokenizer change a text one after the other, then its pre-tokenizers; its decoders change the
 tokens of a generated text. A step that replaces "a" by "aa" doubles a text, and 26 of them make 67 million characters
@@ -28,16 +28,16 @@ _UNICODE_GROWTH = 18
 """NFKC expands one character to at most 18 (U+FDFA); SentencePiece's tables do the same."""
 _LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders",
           "post_processor": "processors"}
-"""The places of steps in a tokenizer.json, and what a sequence of steps calls its list there."""
+"""{place of steps in a tokenizer.json: the key under which a Sequence has its list of steps there}."""
 _HARMLESS = {
     "normalizer": {"Strip", "StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt"},
     "pre_tokenizer": {"BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation", "Split",
                       "UnicodeScripts", "Whitespace", "WhitespaceSplit"},
     "decoder": {"ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"},
 }
-"""The kinds of steps that lengthen no text: normalizers that do not lengthen it when they run a second time (what
-another step puts in between is counted with the length that it has after them), pre-tokenizers that take it apart and
-put nothing into it, and decoders that do not lengthen a token."""
+"""The kinds of steps that lengthen no text: pre-tokenizers that only divide it, decoders that do not lengthen a token,
+and normalizers that do not lengthen it when they run a second time (`_length` counts a text that another step puts in
+at the length that they give it)."""
 _REPEATED = {
     "normalizer": {"BertNormalizer": 3, "ByteLevel": 4},
     "pre_tokenizer": {"ByteLevel": 4, "Metaspace": 2},      # a character in front of each part of a text
@@ -60,9 +60,10 @@ def read_steps(document: dict[str, Any]) -> Steps:
 
 
 def steps(step: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a normalizer, pre-tokenizer, decoder or processor, in order, with sequences taken apart.
+    """Yield the steps of a normalizer, pre-tokenizer, decoder or processor, in order: a Sequence yields its own steps.
 
-    key: the name of the list of a sequence. Raises `WeightsError` for anything that is no step.
+    key: the key of the list of a Sequence. depth: how many Sequences this one is inside of. Raises `WeightsError` for
+    anything that is no step.
     """
     if step is None:
         return
@@ -98,7 +99,7 @@ def check_growth(steps: Steps) -> None:
 
 
 def _growth_of(place: str, kind: Any, step: dict[str, Any], again: bool) -> float:
-    """Return how many characters a step makes of one. again: whether a step of its kind came before it."""
+    """Return the most characters that a step makes of one. again: whether a step of its kind came before it."""
     if kind in _HARMLESS[place]:
         return 1.0
     if kind in _REPEATED[place]:
@@ -106,16 +107,17 @@ def _growth_of(place: str, kind: Any, step: dict[str, Any], again: bool) -> floa
     pattern = step.get("pattern")
     match place, kind:
         case "normalizer" | "decoder", "Replace":
-            return _replacement(step, pattern)
+            return _growth_of_replace(step, pattern)
         case "normalizer", "Prepend" | "Append" if pattern is None:
             return 1.0 + _length(step, step.get("content", step.get("prepend", "")))
         case "normalizer", "Precompiled" if pattern is None:
             longest = _longest_replacement(step.get("precompiled_charsmap"))
-            return max(1.0, longest if again else longest / _UNICODE_GROWTH)    # the growth of Unicode's forms is free
+            # The first table may expand characters as Unicode's forms do; only growth beyond that counts.
+            return max(1.0, longest if again else longest / _UNICODE_GROWTH)
         case "decoder", "BPEDecoder":
-            return 1.0 if step.get("suffix") else 2.0   # a space at each place where an empty suffix is
+            return 1.0 if step.get("suffix") else 2.0   # an empty suffix is found, and replaced, before each character
         case "decoder", "CTC":
-            return 1.0 if step.get("word_delimiter_token") else 2.0     # an empty one is replaced by a space, too
+            return 1.0 if step.get("word_delimiter_token") else 2.0     # the same holds for an empty delimiter
     raise _unsupported(place, kind)
 
 
@@ -124,21 +126,22 @@ def _unsupported(name: str, kind: Any) -> UnsupportedError:
     return UnsupportedError(f"the {name} {shown(kind)} of the model's tokenizer.json is not supported")
 
 
-def _replacement(step: dict[str, Any], pattern: Any) -> float:
-    """Return the most characters that one character becomes where a text that matches is replaced by another one."""
+def _growth_of_replace(step: dict[str, Any], pattern: Any) -> float:
+    """Return the most characters that a step Replace, which replaces texts that match a pattern, makes of one."""
     length = _length(step, step.get("content"))
     match pattern:
         case {"String": str(text)}:
             return max(1.0, length / len(text)) if text else 1.0 + length
         case {"Regex": str(text)}:
-            # A pattern that may match nothing puts its text beside each character, and not in its place.
+            # A pattern that may match an empty text puts its text beside each character, and not in its place.
             consumes = bool(text) and not _MAY_MATCH_NOTHING.search(_CLASS.sub("x", text))
             return max(1.0, length) if consumes else 1.0 + length
     raise _unsupported("pattern", pattern)
 
 
 def _length(step: dict[str, Any], content: Any) -> int:
-    """Return the number of characters of a text that a step puts in; a later step may have it in its longest form."""
+    """Return the number of characters of a text (content) that a step puts in, in the longest form that later steps
+    may give it."""
     if not isinstance(content, str):
         raise WeightsError(f"the step {shown(step.get('type'))} of the model's tokenizer.json has the impossible text "
                            f"{shown(content)}")
@@ -146,19 +149,22 @@ def _length(step: dict[str, Any], content: Any) -> int:
 
 
 def _expanded(text: str) -> int:
-    """Return the number of characters of a text in the longest form that Unicode's normal forms and cases have."""
+    """Return the most characters that Unicode's normal forms and lower case make of a text."""
     if text.isascii() or len(text) > MAX_TABLE:
         return len(text)
     return max(len(text), len(_longest_form(text)))
 
 
 def _longest_form(text: str) -> str:
-    """Return a text as Unicode's forms make it longest: decomposed (NFKD), in lower case, and decomposed again."""
+    """Return the longest of the Unicode forms of a text: decomposed (NFKD), in lower case, and decomposed again."""
     return unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).lower())
 
 
 def _longest_replacement(table: Any) -> int:
-    """Return the length of the longest text of a SentencePiece table: a trie, its size before it, then texts."""
+    """Return the length of the longest text of a SentencePiece table.
+
+    The table is in base64: the size of a trie (4 bytes, little-endian), the trie, and texts that end with zero bytes.
+    """
     try:
         data = base64.b64decode(table, validate=True)
     except (TypeError, ValueError, binascii.Error):
@@ -170,5 +176,5 @@ def _longest_replacement(table: Any) -> int:
     if len(data) > MAX_TABLE:
         raise WeightsError(f"precompiled_charsmap of the model's tokenizer.json has {len(data):,} bytes; at most "
                            f"{MAX_TABLE:,} are allowed")
-    texts = data[start:].decode(errors="replace")       # all at once: no form of a text reaches beyond a zero byte
+    texts = data[start:].decode(errors="replace")       # all at once, because a zero byte keeps forms of texts apart
     return max(len(text) for form in (texts, _longest_form(texts)) for text in form.split("\0"))

@@ -1,9 +1,9 @@
 """`IncrementalText`: the text of token ids that come one by one, none of which is decoded twice.
 
 A tokenizer turns tokens into text by a list of decoders, each of which changes a list of tokens. Here each decoder gets
-the list token by token, and passes on what no later token can change. `tokenizers` changes single tokens; the decoders
-that join tokens are written here, because its own `DecodeStream` loses bytes that are no character, and the text that
-waits at the end.
+the list token by token, and passes on the text that no later token can change. `tokenizers` changes single tokens. The
+decoders that join tokens are written here, because its own `DecodeStream` loses bytes that are no character, and the
+text that waits at the end. `TokenTexts` makes these objects, and generation and speech use them.
 """
 
 from __future__ import annotations
@@ -19,41 +19,42 @@ from typing import Any, TypeAlias, cast
 from .growth import steps
 
 REPLACEMENT = "\ufffd"
-"""What stands for bytes that are no character."""
+"""The character that Unicode puts in the place of bytes that are no character."""
 TextPart: TypeAlias = tuple[str, bool]
-"""A part of a token, and whether the token ends with it."""
+"""(a part of a token, whether the token ends with it)."""
 DecodeTokens: TypeAlias = Callable[[list[str]], str]
 """Returns the text that one decoder makes of a list of tokens."""
 
 
 class IncrementalText:
-    """The text of ids that come one by one: the texts of all `add` and of `end` together are that of all ids.
+    """The text of ids that come one by one: the texts that all `add` and `end` return, joined, are the text of all ids.
 
-    A text comes as soon as no later id can change it. What waits is a character whose bytes are not all there; with
-    tokens for single bytes, as Llama 2 has them, all bytes since the last other token unless `bytes_alone`, because one
-    wrong byte makes all of them U+FFFD; and the space after a word that is the last one. Where a decoder reads the
-    joined text, such as a Replace after a Fuse, all of it waits for the end.
+    A text is returned as soon as no later id can change it. Until then these wait: a character whose bytes are not all
+    there; the space after the last word; and, with tokens for single bytes, as Llama 2 has them, all bytes since the
+    last other token unless `bytes_alone`, because one wrong byte makes all of them U+FFFD. If a decoder reads the
+    joined text, such as a Replace after a Fuse, all text waits for the end.
     """
 
     def __init__(self, decoder: Any, token_of: Callable[[int], str | None], component: Callable[[Any], DecodeTokens],
                  space_before: Callable[[str], str], *, bytes_alone: bool = False):
         """decoder: the decoder as a tokenizer.json has it; None for tokens that are joined by spaces.
 
-        token_of: returns the token of an id; None for an id that has no text. component: returns one decoder, which is
-        given as a tokenizer.json has it. space_before: returns what stands before the text, by its first token.
-        bytes_alone: whether a token for a byte that is part of no character becomes U+FFFD alone.
+        token_of: returns the token of an id; None for an id that has no text. component: makes one decoder of
+        `tokenizers` from its settings in a tokenizer.json. space_before: returns the space (or "") in front of the
+        text, by its first token. bytes_alone: whether a token for a byte that is part of no character becomes U+FFFD
+        without changing the bytes beside it.
         """
         self._token_of, self._space_before, self._begun = token_of, space_before, False
         self._steps = [_step(step, component, bytes_alone) for step in steps(decoder, "decoders")] if decoder else [
             _Spaces()]
 
     def add(self, number: int) -> str:
-        """Return the text that is certain with the next id; it may be empty."""
+        """Add an id (number); return the new text that no later id can change, which may be empty."""
         token = self._token_of(number)
         if token is None:
             return ""
-        before, self._begun = "" if self._begun else self._space_before(token), True
-        return before + self._apply_decoders([(token, True)], ends=False)
+        space, self._begun = "" if self._begun else self._space_before(token), True
+        return space + self._apply_decoders([(token, True)], ends=False)
 
     def end(self) -> str:
         """Return the text that waited for another id; no id may come after this."""
@@ -78,24 +79,24 @@ class IncrementalText:
         return other
 
     def bytes_in_the_middle(self, number: int) -> bytes:
-        """Return what an id adds to the middle of a text. This text, which must have no ids, stays as it is."""
+        """Return the UTF-8 bytes that an id adds to the middle of a text. This text must have no ids, and gets none."""
         token = self._token_of(number)
         if token is None:
             return b""
-        if len(self._steps) == 1 and isinstance(self._steps[0], _Bytes):
+        if len(self._steps) == 1 and isinstance(self._steps[0], _Bytes):        # ByteLevel alone: no decoding is needed
             return _bytes_of(token)
         if match := BYTE.fullmatch(token):
             return bytes([int(match[1], 16)])
         first = self.fork()
-        first.add(number)       # only a second one stands in the middle
+        first.add(number)       # decoders treat the first token differently: add the id twice, and look at the second
         second = first.fork()
         both = second.add(number) + second.end()
-        if REPLACEMENT in both and all(character in BYTES for character in token):      # a part of a character
+        if REPLACEMENT in both and all(character in BYTES for character in token):      # not a whole character
             return bytes(BYTES[character] for character in token)
         return both.removeprefix(first.end()).encode()
 
     def _apply_decoders(self, parts: list[TextPart], ends: bool) -> str:
-        """Return the text that all decoders make of parts, one decoder after the other. ends: no more parts come."""
+        """Return the text that all decoders, in turn, make of these parts. ends: whether no more parts come."""
         for step in self._steps:
             parts = [piece for text, whole in parts for piece in step.add(text, whole)]
             if ends:
@@ -104,7 +105,7 @@ class IncrementalText:
 
 
 class _Step(ABC):
-    """A decoder. It gets the parts of its tokens one by one, and yields those of its own tokens that are certain."""
+    """A decoder. It gets the parts of tokens one by one, and yields the parts of new tokens that are certain."""
 
     @property
     def waits(self) -> bool:
@@ -117,27 +118,28 @@ class _Step(ABC):
 
     @abstractmethod
     def add(self, text: str, whole: bool) -> Iterable[TextPart]:
-        """Take a part of a token, and whether the token ends with it; return the parts that are certain now."""
+        """Read a part of a token; return the parts that are certain now. whole: whether the part ends its token."""
 
     def end(self) -> Iterator[TextPart]:
-        """Yield the rest, when no more tokens come."""
+        """Yield all parts that still wait, when no more tokens come."""
         yield from ()
 
 
 class _Tokens(_Step):
-    """A decoder that reads whole tokens; after one that joins all tokens to one, it has its token at the end."""
+    """A decoder that reads whole tokens. Behind a decoder that joins all tokens to one, it gets that at the end."""
 
     def __init__(self) -> None:
-        self._parts: list[str] = []
+        self._parts: list[str] = []     # those of the next token, which is not whole yet
 
     def fork(self) -> _Tokens:
+        """Return a decoder that has got the same parts, in a list of its own."""
         other = copy(self)
         other._parts = [*self._parts]
         return other
 
     def add(self, text: str, whole: bool) -> Iterable[TextPart]:
-        """Collect the parts of a token, and hand it to `token` when it is whole."""
-        if whole and not self._parts:       # as nearly always
+        """Collect the parts of a token, and call `token` with it when it is whole."""
+        if whole and not self._parts:       # most tokens have one part
             return self.token(text)
         self._parts.append(text)
         if not whole:
@@ -148,7 +150,7 @@ class _Tokens(_Step):
 
     @abstractmethod
     def token(self, token: str) -> Iterator[TextPart]:
-        """Take a whole token, and yield the parts that are certain now."""
+        """Read a whole token, and yield the output parts that are certain now."""
 
     @property
     def waits(self) -> bool:
@@ -156,7 +158,7 @@ class _Tokens(_Step):
 
 
 class _Spaces(_Tokens):
-    """Tokens are joined by spaces, which a tokenizer without a decoder does."""
+    """Joins tokens by spaces, as a tokenizer without a decoder does."""
 
     _space = ""
 
@@ -166,13 +168,14 @@ class _Spaces(_Tokens):
 
 
 class _Each(_Tokens):
-    """WordPiece, Metaspace and Replace: each token is changed alone."""
+    """The decoders WordPiece, Metaspace and Replace, which change each token alone."""
 
     def __init__(self, decode: DecodeTokens, before: list[str]):
-        """before: the tokens "", if any, that `decode` needs before a token so as not to take it for the first one."""
+        """before: tokens to put in front of every token but the first, so that `decode` does not treat it as the first:
+        [""], or [] for a decoder that treats all tokens alike."""
         super().__init__()
         self._decode, self._later = decode, before
-        self._before: list[str] = []        # what `decode` gets before the next token: `_later` after the first one
+        self._before: list[str] = []        # the tokens in front of the next one: `_later` from the second one on
 
     def token(self, token: str) -> Iterator[TextPart]:
         yield self._decode([*self._before, token]), True
@@ -180,7 +183,7 @@ class _Each(_Tokens):
 
 
 class _Ctc(_Tokens):
-    """CTC: of equal tokens in a row one is kept, and none that becomes empty."""
+    """The decoder CTC: it keeps one of equal tokens in a row, and drops a token that becomes empty."""
 
     def __init__(self, decode: DecodeTokens):
         super().__init__()
@@ -194,16 +197,17 @@ class _Ctc(_Tokens):
 
 
 class _Suffix(_Tokens):
-    """BPEDecoder: the suffix of a word becomes a space, except in the last token, where it becomes nothing."""
+    """BPEDecoder: the suffix of a word becomes a space; in the last token of the text it is removed."""
 
     def __init__(self, suffix: str):
+        """suffix: the end of a token that ends a word, such as "</w>"."""
         super().__init__()
         self._suffix = suffix
         self._rest: str | None = None
-        """The last token from its first suffix on."""
+        """The last token from its first suffix on, which waits for the next token; None before the first token."""
 
     def token(self, token: str) -> Iterator[TextPart]:
-        """Yield the rest of the last token, which is not the last one of the text, and this one up to its suffix."""
+        """Yield the end of the token before, which is not the text's last token, and this token up to its suffix."""
         yield from self._flushed(" ")
         start = token.find(self._suffix)
         start = len(token) if start < 0 else start
@@ -224,7 +228,7 @@ class _Suffix(_Tokens):
 
 
 class _Utf8(_Tokens):
-    """Tokens that are bytes: those that are part of no character become U+FFFD."""
+    """A decoder of tokens that stand for bytes of UTF-8: bytes that are part of no character become U+FFFD."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,12 +257,11 @@ class _Bytes(_Utf8):
 
 
 class _BytesAlone(_Utf8):
-    """ByteFallback as llama.cpp has it: tokens such as <0xC3> are bytes of the text, whatever stands beside them."""
+    """ByteFallback as in llama.cpp: tokens such as <0xC3> are bytes, and a wrong one changes no byte beside it."""
 
     def token(self, token: str) -> Iterator[TextPart]:
-        """Yield the characters that a byte completes, or another token, before which half a character is U+FFFD."""
+        """Yield the characters that a byte completes; or another token, after U+FFFD for half a character."""
         match = BYTE.fullmatch(token)
-        # Another token ends a character that is not whole.
         yield self._decoder.decode(bytes([int(match[1], 16)]) if match else b"", final=match is None), True
         if match is None:
             yield token, True
@@ -268,10 +271,11 @@ class _ByteTokens(_Tokens):
     """ByteFallback: tokens such as <0xC3> in a row are the bytes of a text; if one is wrong, each of them is U+FFFD."""
 
     def __init__(self) -> None:
+        """Begin without bytes."""
         super().__init__()
         self._checker = getincrementaldecoder("utf-8")("strict")
         self._run, self._wrong = bytearray(), False
-        """(bytes that wait, whether a byte of the row was wrong: then each byte becomes U+FFFD at once)"""
+        """(bytes of the row that wait, whether a byte of the row was wrong: then each byte becomes U+FFFD at once)"""
 
     def fork(self) -> _ByteTokens:
         """Return a decoder that has got the same parts, with the same bytes that wait."""
@@ -281,7 +285,7 @@ class _ByteTokens(_Tokens):
         return other
 
     def token(self, token: str) -> Iterator[TextPart]:
-        """Let a byte wait for the end of its row, or yield U+FFFD if the row is wrong; another token ends the row."""
+        """Keep a byte until the end of its row, or yield U+FFFD if the row is wrong; another token ends the row."""
         if (match := BYTE.fullmatch(token)) is None:
             yield from self.end()
             yield token, True
@@ -296,7 +300,7 @@ class _ByteTokens(_Tokens):
             yield from self._flushed()
 
     def _flushed(self) -> Iterator[TextPart]:
-        """Yield the text of the bytes that wait, or U+FFFD for each if the row is wrong; none waits any more."""
+        """Yield the text of the bytes that wait, or U+FFFD for each if the row is wrong, and let none wait any more."""
         run = bytes(self._run)
         self._run.clear()
         yield from [(REPLACEMENT, True)] * len(run) if self._wrong else [(run.decode(), True)]
@@ -315,7 +319,7 @@ class _ByteTokens(_Tokens):
 
 
 class _Fuse(_Step):
-    """Fuse: all tokens are joined to one."""
+    """The decoder Fuse: it joins all tokens to one."""
 
     def add(self, text: str, whole: bool) -> Iterator[TextPart]:
         yield text, False
@@ -325,17 +329,18 @@ class _Fuse(_Step):
 
 
 class _Strip(_Step):
-    """Strip: some characters at the start and at the end of each token are removed, where they are the given one."""
+    """The decoder Strip: it removes one character (content) at the start and at the end of each token."""
 
     def __init__(self, content: str, start: int, stop: int):
+        """start, stop: how often `content` is removed at most, at the start and at the end."""
         self._content, self._start, self._stop = content, start, stop
         self._left, self._held = self._start, 0
-        """(how many characters may still be removed at the start, how many were held back at the end so far)"""
+        """(how many characters may still be removed at the start, how many wait that may be removed at the end)"""
 
     def add(self, text: str, whole: bool) -> Iterator[TextPart]:
-        """Yield a part without what is removed at the start of its token, and hold its last characters back.
+        """Yield a part without the characters that are removed at the start of its token or may be at the end.
 
-        These are removed if the token ends with them, and come in front of the next part otherwise.
+        The last kind waits: it is removed if the token ends with it, and else comes in front of the next part.
         """
         removed = min(self._left, len(text) - len(text.lstrip(self._content)))
         text, self._left = text[removed:], self._left - removed
@@ -350,7 +355,7 @@ class _Strip(_Step):
 
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")      # `tokenizers` reads "+F", too, as a number of two places
 _OWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-"""The bytes that ByteLevel writes as the characters of the same numbers; the others get the numbers from 256 on."""
+"""The bytes that ByteLevel writes as the characters of the same numbers. All others get characters from 256 on."""
 _OTHERS = [byte for byte in range(256) if byte not in _OWN]
 BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
 """The byte of each character of ByteLevel."""
@@ -358,13 +363,13 @@ BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in 
 
 @lru_cache(1 << 14)
 def _bytes_of(token: str) -> bytes:
-    """Return the bytes of a token of ByteLevel. One with another character, such as an added one, stands for itself."""
+    """Return the bytes of a token of ByteLevel. A token with any other character, such as an added token, is text."""
     known = [BYTES.get(character) for character in token]
     return token.encode() if None in known else bytes(byte for byte in known if byte is not None)
 
 
 def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens], bytes_alone: bool) -> _Step:
-    """Return one decoder of a tokenizer.json; component: makes a decoder of `tokenizers`, for those that need one."""
+    """Return the decoder of one step of a tokenizer.json, with the arguments of `IncrementalText`."""
     match step["type"]:
         case "BPEDecoder":
             return _Suffix(step["suffix"])
@@ -380,4 +385,4 @@ def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens], bytes_
             return _Each(component(step), [])
         case "Strip":
             return _Strip(step["content"], step["start"], step["stop"])
-    return _Each(component(step), [""])     # WordPiece or Metaspace, which change the first token in another way
+    return _Each(component(step), [""])     # WordPiece or Metaspace, which treat the first token in another way

@@ -17,14 +17,14 @@ MAX_TOKENIZER = 64_000_000
 MAX_VALUES = 4_000_000
 """The most commas and colons of a tokenizer.json; a file with 256,000 tokens and 580,000 merges has 1.8 million."""
 MAX_TOKEN = 1000
-"""The most characters of a token of the vocabulary, which a generated text may have as often as it has tokens."""
+"""The most characters of a token of the vocabulary, because a generated text may repeat the longest one."""
 MAX_VOCABULARY = 400_000
 """The most tokens in a SentencePiece model or a GGUF file; the largest that we know, of Gemma 3, has 262,144."""
 MAX_ADDED_TEXT = 1_000_000
-"""The most characters of all added tokens: `tokenizers` builds a tree of them, of 75 bytes for each byte. A model with
-10,000 added tokens has about 200,000 characters."""
+"""The most characters of all added tokens together: `tokenizers` builds a tree that takes 75 times as many bytes. A
+model with 10,000 added tokens has about 200,000 characters."""
 MAX_PIECES = 64
-"""The most pieces of a template, and the most ids of a special token in it."""
+"""The most pieces of a template that puts special tokens around texts, and the most ids of a special token in it."""
 MAX_AFFIX = 100
 """The most characters of a prefix or suffix of the parts of words; real ones have two to four."""
 MAX_WORD = 200
@@ -32,14 +32,15 @@ MAX_WORD = 200
 
 _PROCESSORS = ("BertProcessing", "ByteLevel", "RobertaProcessing", "TemplateProcessing")
 _FREE_TREE = 1_500_000
-"""Bytes of a Unigram vocabulary whose tree is not counted. XLM-RoBERTa's 250,000 words have 2.6 MB."""
+"""Bytes of all words of a Unigram vocabulary up to which its tree is small enough, and is not counted. The 250,000
+words of XLM-RoBERTa have 2.6 MB."""
 MAX_TREE = 2_000_000
 """The most nodes of the tree that `tokenizers` builds of a Unigram vocabulary, a node for each byte that no two words
 share: 330 bytes of memory each."""
 
 
 def read_tokenizer(data: bytes) -> dict[str, Any]:
-    """Return the object in a tokenizer.json within the limits on bytes and values; raises `WeightsError`."""
+    """Return the JSON object of a tokenizer.json; raises `WeightsError` beyond the limits on bytes and values."""
     try:
         check_size(data)
         with _without_garbage_collection():
@@ -88,14 +89,14 @@ def check_tokenizer(data: bytes) -> tuple[int, bool]:
 
 
 def _texts(entries: Any, key: str) -> list[str]:
-    """Return the texts under a key of the objects in a list; `tokenizers` refuses whatever is none."""
+    """Return the texts under a key of the objects in a list; it skips other values, which `tokenizers` refuses."""
     objects = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     return [entry[key] for entry in objects if isinstance(entry.get(key), str)]
 
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Stop the collector of cycles, which would look again and again at the million lists of a large vocabulary."""
+    """Stop the garbage collector in a `with` block: it would visit a million lists of a vocabulary many times."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -120,12 +121,12 @@ def _check_model(model: Any) -> None:
 
 
 def _check_vocabulary(vocab: Any) -> None:
-    """Refuse a vocabulary with too long a token; it is a list of pairs for Unigram, otherwise an object."""
+    """Refuse a vocabulary with too long a token: a list of pairs (token, score) for Unigram, otherwise an object."""
     if isinstance(vocab, dict):
         longest = max(map(len, vocab), default=0)
     else:
-        words = [one[0] for one in vocab if isinstance(one, list) and one and isinstance(one[0], str)] \
-            if isinstance(vocab, list) else []
+        pairs = vocab if isinstance(vocab, list) else []
+        words = [pair[0] for pair in pairs if isinstance(pair, list) and pair and isinstance(pair[0], str)]
         longest = max(map(len, words), default=0)
         _check_tree([word.encode(errors="replace") for word in words])
     if longest > MAX_TOKEN:
@@ -134,11 +135,11 @@ def _check_vocabulary(vocab: Any) -> None:
 
 
 def _check_tree(words: list[bytes]) -> None:
-    """Refuse the words of a Unigram vocabulary that need too large a tree."""
+    """Refuse the words, in UTF-8, of a Unigram vocabulary that need too large a tree."""
     if sum(map(len, words)) <= _FREE_TREE:
         return
     nodes, before = 0, b""
-    for word in sorted(words):      # so that a word shares most of its first bytes with the one before it
+    for word in sorted(words):      # no earlier word shares more of its first bytes with a word than the one before it
         shared, most = 0, min(len(word), len(before))
         while shared < most and word[shared] == before[shared]:
             shared += 1
@@ -149,7 +150,7 @@ def _check_tree(words: list[bytes]) -> None:
 
 
 def _check_processors(processors: list[dict[str, Any]]) -> None:
-    """Refuse special tokens without end, and templates that repeat a text."""
+    """Refuse unknown post-processors, templates that repeat a text or have too many pieces, and several templates."""
     if unknown := [step.get("type") for step in processors if step.get("type") not in _PROCESSORS]:
         raise UnsupportedError(f"the post_processor {shown(unknown[0])} of the model's tokenizer.json is not supported")
     templates = [step for step in processors if step["type"] == "TemplateProcessing"]
@@ -169,7 +170,7 @@ def _check_processors(processors: list[dict[str, Any]]) -> None:
 
 
 def _check_special(tokens: Any) -> None:
-    """Refuse a special token of a template that stands for too many ids."""
+    """Refuse a special token of a template that stands for too many ids. tokens: the template's object of them."""
     for name, token in tokens.items() if isinstance(tokens, dict) else ():
         ids = token.get("ids") if isinstance(token, dict) else None
         if isinstance(ids, list) and len(ids) > MAX_PIECES:

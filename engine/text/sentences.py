@@ -1,4 +1,4 @@
-"""Check the sentences of a caller, put prompts in front of them, and group them into slices."""
+"""Check the sentences of a caller, put prompts in front of them, and group them into slices; methods/ call this."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Sentence: TypeAlias = str | tuple[str, str]
 
 SLICE_SENTENCES = 4096
 SLICE_CHARACTERS = 2**20
-"""Limits on the sentences tokenized at one time, unless one sentence alone exceeds them.
+"""Limits on the sentences that are tokenized at one time, unless one sentence alone exceeds them.
 
-They bound the memory: a result of `tokenizers` takes about 100 bytes per token.
+They bound the memory: a result of `tokenizers` takes about 100 bytes for each token.
 """
 
 
@@ -35,26 +35,26 @@ def check_sentences(sentences: Any, name: str = "sentences") -> list[Sentence]:
 
 
 def check_texts(texts: Any, name: str = "texts") -> list[str]:
-    """Return texts as a list, or raise an `InputError` that names the first wrong one, also for a pair."""
+    """Return texts as a list, or raise an `InputError` that names the first wrong one; a pair is wrong, too."""
     return [str(check_sentence(i, text, name, pairs=False)) for i, text in enumerate(check_collection(texts, name))]
 
 
 def read_sentences(given: Any, name: str = "sentences") -> tuple[list[Sentence], bool]:
-    """Return the checked texts and pairs of a call, and whether the caller gave a single string, a list of one."""
+    """Return (the checked texts and pairs of a call, whether the caller gave a single string and not a list)."""
     if isinstance(given, str):
         return [check_sentence(0, given, name)], True
     return check_sentences(given, name), False
 
 
 def read_texts(given: Any, name: str = "texts") -> tuple[list[str], bool]:
-    """Return the checked texts of a call, and whether the caller gave a single string, a list of one."""
+    """Return (the checked texts of a call, whether the caller gave a single string and not a list)."""
     if isinstance(given, str):
         return [str(check_sentence(0, given, name, pairs=False))], True
     return check_texts(given, name), False
 
 
 def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
-    """Return an object that may hold sentences, or raise an `InputError`; it is not read.
+    """Return `sentences` itself if it may hold sentences, or raise an `InputError`; its items are not read.
 
     name: the caller's own argument, for messages.
     """
@@ -73,9 +73,9 @@ def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
 
 
 def check_order(items: Any, expected: str) -> None:
-    """Raise `InputError` for a set, whose order is by chance, so that no result could be told from another.
+    """Raise `InputError` for a set: its order is by chance, so that the caller could not tell whose result is whose.
 
-    The views of a dict have an order. expected: the start of the message.
+    The views of a dict have an order, so they are allowed. expected: the start of the message.
     """
     if isinstance(items, Set) and not isinstance(items, (MappingView, Sequence)):
         raise InputError(f"{expected}, not {type(items).__name__}, whose order is by chance, so that nobody could "
@@ -83,9 +83,9 @@ def check_order(items: Any, expected: str) -> None:
 
 
 def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: bool = True) -> Sentence:
-    """Return a string or a pair of strings as plain ones; raises `InputError` for anything else.
+    """Return a string, or a pair of strings, with the plain type `str`; raises `InputError` for anything else.
 
-    i: its number. name: the caller's own argument, such as "sentences". pairs: whether it may be a pair.
+    i: its number in the list. name: the caller's own argument, such as "sentences". pairs: whether it may be a pair.
     """
     if isinstance(sentence, str):
         return _check_unicode(sentence, name, i)
@@ -95,41 +95,41 @@ def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: boo
     missing = sentence is None or type(sentence).__name__ == "NAType" or (
         isinstance(sentence, (float, np.floating)) and sentence != sentence)        # NaN
     advice = f'; a table has such a value where a row has no text: leave the row out of {name}, or pass ""'
-    expected = f"{_one_of(name)} {i} must be a string{', or a pair of strings,' if pairs else ','}"
+    expected = f"{_singular(name)} {i} must be a string{', or a pair of strings,' if pairs else ','}"
     raise InputError(f"{expected} not {_shown(sentence)}{advice if missing else ''}")
 
 
 def check_text(name: str, text: Any) -> str:
-    """Return one text as a plain string; raises `InputError`. name: the caller's own argument."""
+    """Return one text with the plain type `str`; raises `InputError`. name: the caller's own argument."""
     if not isinstance(text, str):
         raise InputError(f"{name} must be a text, not {_shown(text)}")
     return _check_unicode(text, name)
 
 
-def _one_of(name: str) -> str:
-    """Return the word for one of the items of an argument: "sentence" for "sentences"."""
+def _singular(name: str) -> str:
+    """Return the name of one item of an argument: "sentence" for "sentences"."""
     return name.removesuffix("s")
 
 
 def _check_unicode(text: str, name: str, i: int | None = None) -> str:
-    """Return the text, or raise `InputError` if it holds half of a surrogate pair, which `tokenizers` cannot read.
+    """Return the text as a `str`, or raise `InputError` for half of a surrogate pair, which `tokenizers` cannot read.
 
     Strings from file names and from JSON may hold one. name: the caller's own argument; i: the number of the text in
     it, if it has several.
     """
     try:
         if not str.isascii(text):
-            for start in range(0, len(text), SLICE_CHARACTERS):     # without a copy of a long text as a whole
+            for start in range(0, len(text), SLICE_CHARACTERS):     # in slices, because `encode` copies the text
                 text[start : start + SLICE_CHARACTERS].encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{name if i is None else f'{_one_of(name)} {i}'} is not valid Unicode: {error}") from error
-    return str.__str__(text)      # a text of NumPy, or of another kind of str, as a plain one
+        raise InputError(f"{name if i is None else f'{_singular(name)} {i}'} is not valid Unicode: {error}") from error
+    return str.__str__(text)      # NumPy's texts, and other subclasses of str, become plain ones
 
 
 def add_prompt(prompt: str, sentences: Sequence[Sentence]) -> Sequence[Sentence]:
     """Return the sentences with the prompt in front of each, or of the first text of a pair.
 
-    Each is made when it is read: with a long prompt, all of them together could need far more memory than is left.
+    Each text with its prompt is made when it is read, because all of them together could need far too much memory.
     """
     return _Prompted(prompt, sentences) if prompt else sentences
 
@@ -148,6 +148,7 @@ class _Prompted(Sequence[Sentence]):
     @overload
     def __getitem__(self, place: slice) -> list[Sentence]: ...
     def __getitem__(self, place: int | slice) -> Sentence | list[Sentence]:
+        """Make one sentence with the prompt, or a list of some."""
         if isinstance(place, slice):
             return [self._with_prompt(sentence) for sentence in self._sentences[place]]
         return self._with_prompt(self._sentences[place])
@@ -160,7 +161,7 @@ class _Prompted(Sequence[Sentence]):
 def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None) -> str:
     """Return `prompt`, or else the model's prompt called `prompt_name`, or else its default prompt, or else "".
 
-    Raises `InputError`.
+    Raises `InputError` for a name that the model does not have, and for a prompt that is no text.
     """
     if prompt is None and prompt_name is None:
         return text.prompts.get(text.default_prompt_name or "", "")
@@ -183,14 +184,14 @@ def characters_of(sentence: Any) -> int:
 
 def slices(sentences: Sequence[Sentence], most: int | None = None, most_characters: int | None = None, copies: int = 1
            ) -> Iterator[range]:
-    """Return ranges of consecutive sentences to tokenize at one time, which are found one by one.
+    """Return an iterator over ranges of consecutive sentences to tokenize at one time.
 
-    most, most_characters: of a range, unless one sentence alone has more characters; None for SLICE_SENTENCES and
-    SLICE_CHARACTERS. copies: how many times each sentence is read, of which each counts.
+    most, most_characters: the most sentences and characters of a range, unless one sentence alone has more characters;
+    None for SLICE_SENTENCES and SLICE_CHARACTERS. copies: how often each sentence is read, and so counts.
     """
     if len(sentences) == 1:
         return iter((range(1),))
-    sizes = (copies * characters_of(sentence) for sentence in sentences)     # one with a prompt is made here, not kept
+    sizes = (copies * characters_of(sentence) for sentence in sentences)     # lazily, for `_Prompted`
     return ranges(sizes, most_characters or SLICE_CHARACTERS, max(1, (most or SLICE_SENTENCES) // copies))
 
 

@@ -1,4 +1,4 @@
-"""Special tokens: end and fill the token ids of a text, and find the ids of a tokenizer's added tokens."""
+"""Find the ids of a tokenizer's special and other tokens, and end and fill the ids of a text by special ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def special_ids(text: TextConfig | None) -> dict[str, int]:
 
 
 def token_ids(text: TextConfig, tokens: Iterable[str]) -> dict[str, int]:
-    """Return the ids of those tokens that are in the vocabulary or among the added tokens, in the order of `tokens`.
+    """Return {token: id} of these tokens, without tokens that the tokenizer lacks, in the order of `tokens`.
 
     Raises `WeightsError` for a tokenizer.json that is damaged.
     """
@@ -43,7 +43,7 @@ def ids_of_tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
     """
     model = tokenizer.get("model")
     vocab = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocab, list):         # of Unigram: pairs of a token and its score
+    if isinstance(vocab, list):         # Unigram has pairs of a token and its score
         vocab = {entry[0]: i for i, entry in enumerate(vocab) if isinstance(entry, list) and entry
                  and isinstance(entry[0], str)}
     if not isinstance(vocab, dict) or not vocab or not all(
@@ -71,8 +71,8 @@ def _is_token(token: Any) -> bool:
 def finish(text: TextConfig, ids: np.ndarray, limit: int) -> np.ndarray:
     """Return the ids [T] without `text.left_out_id`, up to the first `text.end_id`, and filled with `text.fill_id`.
 
-    limit: the number of tokens up to which they are filled. Raises `WeightsError` for ids without the end token,
-    because the model then has no vector for the text.
+    limit: the number of tokens up to which they are filled. Raises `WeightsError` for ids without the end token, whose
+    vector is that of the text in such a model.
     """
     if text.left_out_id is not None:
         ids = ids[ids != text.left_out_id]
@@ -86,7 +86,7 @@ def finish(text: TextConfig, ids: np.ndarray, limit: int) -> np.ndarray:
 
 
 def resized(ids: np.ndarray, size: int, value: int) -> np.ndarray:
-    """Return the first `size` numbers, followed by `value` as often as numbers are missing."""
+    """Return the first `size` ids [T], filled up with `value` if there are fewer."""
     if len(ids) >= size:
-        return ids[:size]       # np.pad takes 40 microseconds, as long as it takes to tokenize a short text
+        return ids[:size]       # without np.pad, whose 40 microseconds would double the time of a short text
     return np.pad(ids, (0, size - len(ids)), constant_values=value)

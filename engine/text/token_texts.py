@@ -1,4 +1,4 @@
-"""`TokenTexts`: the texts of token ids, and the ids of tokens."""
+"""`TokenTexts`: the texts of token ids, and the ids of tokens; `Tokenizer`, which inherits it, adds texts to ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TokenTexts:
     """The tokens of a model, by their ids and by their texts. Several threads may call it at once."""
 
     def __init__(self, text: TextConfig):
-        """Load the tokenizer of `tokenizers`."""
+        """Load the tokenizer with the package `tokenizers`."""
         self._text = text
         self._tokenizer = load_tokenizer(text)
 
@@ -44,17 +44,17 @@ class TokenTexts:
 
     @property
     def continuing_prefix(self) -> str | None:
-        """What stands before a token that goes on with a word, such as "##"; None if no token has it."""
+        """The prefix of a token that continues a word, such as "##"; None if tokens have none."""
         return getattr(self._tokenizer.model, "continuing_subword_prefix", None) or None
 
     def _replace_unknown(self, ids: np.ndarray) -> np.ndarray:
-        """Return ids with `unknown_id` in the place of ids that the model does not know."""
+        """Return ids [T] in which `unknown_id` replaces each id that the model does not know."""
         known, unknown = self._text.known_ids, self._text.unknown_id
         return np.where(ids < known, ids, np.int32(unknown)) if known else ids
 
     @cached_property
     def added_tokens(self) -> dict[str, bool]:
-        """The added tokens, which are looked for in a text before it is split, and whether each is a special one."""
+        """{added token: whether it is special}. A tokenizer looks for added tokens before it splits a text."""
         return {token.content: token.special for token in self._tokenizer.get_added_tokens_decoder().values()}
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -64,27 +64,27 @@ class TokenTexts:
             raise InputError(f"ids must be token ids, and no vocabulary reaches {known.max()}")
         skip = flag("skip_special_tokens", skip_special_tokens)
         if self._text.bytes_alone:
-            found = map(self._token_with_text if skip else self._tokenizer.id_to_token, known.tolist())
-            return self._with_bytes_alone(token for token in found if token is not None)
+            tokens = map(self._token_with_text if skip else self._tokenizer.id_to_token, known.tolist())
+            return self._with_bytes_alone(token for token in tokens if token is not None)
         with failures("turns ids into text"):
             return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
 
     def _with_bytes_alone(self, tokens: Iterable[str]) -> str:
-        """Return the text of tokens as `TextConfig.bytes_alone` asks for it, which `tokenizers` cannot decode."""
+        """Return the text of tokens if `TextConfig.bytes_alone` is True, which `tokenizers` cannot decode."""
         numbered = dict(enumerate(tokens))
         text = self._new_incremental(numbered.__getitem__, lambda token: "")
         return "".join([*map(text.add, numbered), text.end()])
 
     def continuation(self, ids: Sequence[int]) -> str:
-        """Return the text of new tokens, which may begin with a space where the model's tokens after a prompt do.
+        """Return the text of new tokens, which begins with a space if their first token does.
 
-        `decode` is for whole texts, in front of which SentencePiece puts a space that is removed again.
+        `decode` is for whole texts: it removes the space that SentencePiece puts in front of a whole text.
         """
         first = next((token for token in map(self._token_with_text, ids) if token is not None), "")
         return self._space_before(first) + self.decode(ids)
 
     def _space_before(self, token: str) -> str:
-        """Return the space that stands before a text of new tokens whose first one this is, or ""."""
+        """Return the space before a text of new tokens, or "". token: the first of them."""
         return " " if self._text.keeps_space and token.startswith(("▁", "<0x20>")) else ""
 
     def incremental(self) -> IncrementalText:
@@ -95,24 +95,24 @@ class TokenTexts:
                          ) -> IncrementalText:
         """Return a new decoder that gets the ids of a text one by one.
 
-        token_of: returns the token of an id; None for an id that has no text. space_before: returns what stands before
-        the text, by its first token.
+        token_of: returns the token of an id; None for an id that has no text. space_before: returns the space (or "")
+        in front of the text, by its first token.
         """
         decoder = self._tokenizer.decoder
-        stated = None if decoder is None else json.loads(decoder.__getstate__())
-        return IncrementalText(stated, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
+        settings = None if decoder is None else json.loads(decoder.__getstate__())
+        return IncrementalText(settings, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
 
     def token_text(self, number: int) -> tuple[str, bytes]:
-        """Return what a token adds to a text in whose middle it stands; of a special token, what it is called.
+        """Return (text, bytes) that a token adds to the middle of a text; for a special token, its name.
 
-        It comes as text, with U+FFFD for bytes that are no character, and as bytes.
+        The text has U+FFFD for bytes that are no character.
         """
-        found = self._texts.get(number)
-        if found is None:
+        known = self._texts.get(number)
+        if known is None:
             token = self.token(number)
             data = token.encode() if token in self._special else self._no_text.bytes_in_the_middle(number)
-            found = self._texts[number] = data.decode("utf-8", "replace"), data
-        return found
+            known = self._texts[number] = data.decode("utf-8", "replace"), data
+        return known
 
     def token_bytes(self, number: int) -> bytes:
         """Return the bytes of `token_text`."""
@@ -120,12 +120,12 @@ class TokenTexts:
 
     @cached_property
     def _texts(self) -> dict[int, tuple[str, bytes]]:
-        """What `token_text` found before."""
+        """The results of `token_text` so far, by id."""
         return {}
 
     @cached_property
     def _no_text(self) -> IncrementalText:
-        """The text of no ids."""
+        """A text without ids, to which nothing is added."""
         return self.incremental()
 
     def _token_with_text(self, number: int) -> str | None:

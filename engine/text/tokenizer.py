@@ -1,4 +1,4 @@
-"""`Tokenizer`: a model's own tokenizer, which cuts long texts and makes windows of them."""
+"""`Tokenizer`: a model's own tokenizer, which turns texts, pairs of texts and windows of long texts into token ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .windows import Windows
 NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
 
 CHARACTERS_AT_A_TIME = 2**14
-"""How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
+"""How many characters each thread tokenizes between two looks at a `Stop`; they take 0.05 s at most."""
 _READS = failures("reads a text")
 
 
@@ -37,8 +37,8 @@ class Tokenizer(TokenTexts):
         """Load the tokenizer; it truncates sentences to the smaller of `text.max_seq_length` and `max_tokens`.
 
         A limit that is None is ignored, and so is the limit in the tokenizer.json. With threads=1 the caller's thread
-        does all the work; otherwise `tokenizers` chooses the number of threads. truncates: False for a tokenizer that
-        gives all tokens of a text, whatever the limits are, as the prompts of a model need it.
+        does all the work; otherwise `tokenizers` chooses the number of threads. truncates: False to give all tokens of
+        a text despite the limits, as for the prompt of a decoder.
         """
         from .safety import check_tokenizer  # here, because `import engine` shall stay light
 
@@ -46,7 +46,7 @@ class Tokenizer(TokenTexts):
         longest, self._backtracks = check_tokenizer(text.tokenizer_json)
         super().__init__(text)
         self._threads = threads
-        self._spare: list[Any] = []     # tokenizers of `windows`, which sets their truncation, while no call uses them
+        self._spare: list[Any] = []     # tokenizers for `windows`, which sets their truncation, that no call uses now
         limits = [min(limit, NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
         # A text with fewer tokens than this is filled with `fill_id`, if the model has one.
         self._fill_length = min(limits, default=NO_LIMIT)
@@ -67,10 +67,10 @@ class Tokenizer(TokenTexts):
             self._tokenizer.no_truncation()
 
     def __call__(self, sentences: Sequence[Sentence], stop: Stop = NEVER) -> Tokens:
-        """Tokenize sentences that `check_sentences` has returned.
+        """Tokenize a list of sentences that `check_sentences` has returned.
 
-        stop: when to stop; it is looked at between batches of `CHARACTERS_AT_A_TIME`. Raises `InputError` for a text
-        alone.
+        stop: when to stop; it is looked at between batches of `CHARACTERS_AT_A_TIME`. Raises `InputError` for a single
+        text in place of a list.
         """
         if not isinstance(sentences, (list, tuple)) or not (
                 _are_texts(sentences) or all(map(_is_sentence, sentences))):
@@ -87,9 +87,9 @@ class Tokenizer(TokenTexts):
         return self._count_tokens(encodings)
 
     def read_together(self, texts: Sequence[Sentence]) -> tuple[Tokens, list[bool]]:
-        """Tokenize short texts of several calls at one time; return the tokens, and which texts were cut.
+        """Tokenize short texts of several calls at one time; return (the tokens, whether each text was cut).
 
-        Nobody is told of the cuts. Raises as a call does, whichever text is wrong.
+        It reports no cuts, because the texts belong to several calls. It raises the error of any text that is wrong.
         """
         kept = self._cut_all(texts, NEVER)
         encodings = self._encode(kept, NEVER)
@@ -97,13 +97,14 @@ class Tokenizer(TokenTexts):
 
     @property
     def is_quick(self) -> bool:
-        """Whether a short text takes no long time, and nobody counts tokens in this thread: others may read it then."""
+        """Whether a short text certainly takes a short time, and this thread counts no tokens: then another thread may
+        tokenize it for this one."""
         return not self._backtracks and not is_counting()
 
     def pairs(self, pairs: Sequence[tuple[str, str]], stop: Stop = NEVER) -> Tokens:
-        """Tokenize pairs as a call does, but each different first text once; raises as a call does.
+        """Tokenize pairs of texts, such as a query with each of its documents; equal first texts are tokenized once.
 
-        A query and its documents are such pairs. The ids are equal to those of a call.
+        The ids and the errors are those of `__call__`.
         """
         firsts = list(dict.fromkeys(first for first, _ in pairs))
         longest = max((len(text) for pair in pairs for text in pair), default=0)
@@ -119,7 +120,7 @@ class Tokenizer(TokenTexts):
         return self._count_tokens(joined)
 
     def second_texts(self, texts: Sequence[str], stop: Stop = NEVER) -> SecondTexts:
-        """Tokenize texts that stand second in pairs; `with_each` puts a first text before them.
+        """Tokenize the second texts of pairs; `with_each` puts first texts before them.
 
         Raises `InputError` if the tokenizer reads no pairs, or a text leaves no room for a token of the first one.
         """
@@ -135,24 +136,24 @@ class Tokenizer(TokenTexts):
         return SecondTexts(texts, encodings)
 
     def with_each(self, firsts: Sequence[str], seconds: SecondTexts, stop: Stop = NEVER) -> Tokens:
-        """Tokenize each text with each of some second texts: all pairs of the first text, then those of the next one.
+        """Tokenize the pairs of each first text with each second text: all pairs of one first text, then of the next.
 
-        Each text is tokenized once. The first text alone is truncated, so that the second one is always whole.
+        Each text is tokenized once. Only first texts are truncated, so that a second text is always whole.
         """
         frame, longest = self._frame, seconds.longest
-        assert frame is not None        # `second_texts` looked
+        assert frame is not None        # `second_texts` has checked it
         kept = [str(self._cut(text, stop)) for text in firsts]
         joined = [[frame.join((first, second), self._limit, self._from_right, only_first=True)
                    for second in seconds.encodings] for first in self._encode_inner(kept, stop)]
-        beside = seconds.texts[longest]     # a text that is cut beside any other one is cut beside this one
+        beside = seconds.texts[longest]     # a first text that is cut beside any second text is cut beside the longest
         self._report([(text, beside) for text in firsts], [(text, beside) for text in kept],
                      [of_text[longest] for of_text in joined])
         return self._count_tokens([pair for of_text in joined for pair in of_text], each=len(seconds.texts))
 
     def _count_tokens(self, encodings: Sequence[Any], each: int = 1) -> Tokens:
-        """Return the tokens of encodings as the model reads them, and count them where this thread wants it.
+        """Return the tokens of encodings as the model reads them, and note their numbers if this thread counts tokens.
 
-        each: how many encodings each text of the call has.
+        each: how many encodings in a row belong to one input of the caller, which is counted as one.
         """
         tokens = self._tokens_of(encodings)
         if is_counting():
@@ -161,14 +162,14 @@ class Tokenizer(TokenTexts):
         return tokens
 
     def _tokens_of(self, encodings: Sequence[Any]) -> Tokens:
-        """Return the tokens of encodings as the model reads them; token types that it does not get are zeros."""
+        """Return the tokens of encodings as the model reads them; token types are zeros for a model without them."""
         ids = [finish(self._text, self._replace_unknown(int32_ids(e.ids)), self._fill_length) for e in encodings]
         if not self._text.feeds_token_types:
             return Tokens(ids, [np.zeros(len(row), np.int32) for row in ids])
         return Tokens(ids, [resized(int32_ids(e.type_ids), len(row), 0) for e, row in zip(encodings, ids, strict=True)])
 
     def _encode_inner(self, texts: Sequence[str], stop: Stop) -> list[Any]:
-        """Return the encodings of texts without special tokens."""
+        """Return the encodings of texts without special tokens, by `tokenizers`."""
         encodings: list[Any] = []
         for part in _batches(texts, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
@@ -180,7 +181,7 @@ class Tokenizer(TokenTexts):
 
         Texts are truncated to the limit of the model. stop: when to stop; it is looked at between batches.
         """
-        kept: list[Any] = []
+        kept: list[Any] = []        # the part of each text that was tokenized
         encodings: list[Any] = []
         for part in _batches(texts, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
@@ -190,7 +191,7 @@ class Tokenizer(TokenTexts):
             self._report(joined, joined if split else cut, encoded)
             encodings += encoded
             kept += cut
-        # How many characters were cut off at the start of each text, which happens where truncation keeps the end.
+        # The number of characters that were cut off at the start of each text, if truncation keeps the end.
         shifts = [len(text) - len(part) if self._from_right and not split else 0
                   for text, part in zip(texts, kept, strict=True)]
         return [self._places(encoding, shift) for encoding, shift in zip(encodings, shifts, strict=True)]
@@ -215,18 +216,18 @@ class Tokenizer(TokenTexts):
         would fill the memory.
         """
         try:
-            tokenizer = self._spare.pop()       # another thread that comes meanwhile finds none, and loads its own
+            tokenizer = self._spare.pop()       # atomic; a thread that finds none loads another one
         except IndexError:
             tokenizer = load_tokenizer(self._text)
             tokenizer.no_padding()
         try:
             return self._windows(tokenizer, texts, stride, min(limit or self._limit, self._limit), split, stop)
         finally:
-            self._spare.append(tokenizer)       # also after a wrong stride, else each one would load another
+            self._spare.append(tokenizer)       # also after an error, so that the next call need not load another
 
     def _windows(self, tokenizer: Any, texts: Sequence[Sentence | Sequence[str]], stride: int, limit: int, split: bool,
                  stop: Stop) -> list[list[Places]]:
-        """Return what `windows` does, by a tokenizer whose truncation nobody else sets meanwhile."""
+        """Return what `windows` returns. tokenizer: one that only this call uses, because it sets the truncation."""
         windows = []
         for text in texts:
             stop.check()
@@ -243,7 +244,7 @@ class Tokenizer(TokenTexts):
                     raise InputError(f"a window of {limit} tokens has {special} special tokens{beside}, which leaves "
                                      f"{max(0, room)} for a text of {size} tokens with a stride of {stride}; a stride "
                                      "must be less than what is left")
-                overlap = 0         # one window holds the whole text
+                overlap = 0         # one window holds the whole text, so that the stride does not matter
             else:
                 overlap = stride
                 counted = text[1] if is_pair else text
@@ -252,27 +253,28 @@ class Tokenizer(TokenTexts):
             with _READS:
                 tokenizer.enable_truncation(limit, stride=overlap, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
-            # A batch, in which `tokenizers` lets other threads go on, where the text is long.
+            # A long text is passed as a batch, because `tokenizers` releases the GIL only in a batch.
             [encoding] = self._encodings([tuple(text) if is_pair else text], stop, tokenizer, is_pretokenized=split,
                                          batch=characters_of(text) > CHARACTERS_AT_A_TIME)
             windows.append([self._places(one) for one in (encoding, *encoding.overflowing)])
         return windows
 
     def window_tokens(self, text: str, stride: int, most: int, stop: Stop = NEVER) -> int:
-        """Return how many tokens all windows of a text have together, before they are made: more than `most`, or all.
+        """Return how many tokens all windows of a text have together, before they are made: the exact number up to
+        `most`, and any number above `most` for more.
 
-        stride: the tokens by which windows overlap. Of a very long text the number may be wrong by some tokens
-        (`_count_up_to`).
+        stride: the number of tokens by which windows overlap. For a very long text the result may be wrong by some
+        tokens (`_count_up_to`).
         """
         windows = Windows(self._limit, _count_special(self._tokenizer, is_pair=False), stride)
-        if windows.step < 1:        # `windows` says whether one window holds the text
+        if windows.step < 1:        # only one window is possible; `windows` raises an error if it cannot hold the text
             return self._limit
         return windows.tokens(self._count_up_to(text, stop, windows.least_text(most)))
 
     def _count_up_to(self, text: str | Sequence[str], stop: Stop, most: int) -> int:
-        """Return how many tokens a text has without special tokens; of a long text with more than `most`, some of them.
+        """Return the number of tokens of a text without special tokens; it may stop counting above `most`.
 
-        A text of more than `MAX_CHARACTERS` is counted in parts, so that its number may be wrong by a token a part.
+        A text of more than `MAX_CHARACTERS` is counted in parts, each of which may change the number by a token.
         """
         if not isinstance(text, str):
             words = list(text)
@@ -290,8 +292,8 @@ class Tokenizer(TokenTexts):
         return tokens
 
     def _places(self, encoding: Any, shift: int = 0) -> Places:
-        """Return the tokens of an encoding. shift: the number of characters before the text that was encoded."""
-        # Not encoding.tokens: there, a special token that the text holds has the spaces around it, and a special token
+        """Return the `Places` of an encoding. shift: the number of characters before the part that was encoded."""
+        # Do not use encoding.tokens: there, a special token in the text has the spaces around it, and a special token
         # of a template, which may have several ids, has one name.
         tokens = [self.token(number) for number in encoding.ids]
         return Places(self._replace_unknown(int32_ids(encoding.ids)), int32_ids(encoding.type_ids), tokens,
@@ -300,10 +302,10 @@ class Tokenizer(TokenTexts):
                       texts=encoding.sequence_ids)
 
     def encode(self, text: str, *, add_special_tokens: bool = True, stop: Stop = NEVER) -> list[int]:
-        """Return the ids that the model reads for a text, with the special tokens that the tokenizer adds, or without.
+        """Return the ids that the model reads for a text. add_special_tokens: whether to add special tokens around it.
 
         Special tokens that are written in the text become their ids in both cases. stop: when to stop. Raises
-        `InputError`.
+        `InputError` for anything but one text.
         """
         if not isinstance(text, str):
             raise InputError(f"encode takes one text, not {shown(text)}")
@@ -314,7 +316,7 @@ class Tokenizer(TokenTexts):
         return list(self._replace_unknown(int32_ids(encoding.ids)).tolist())
 
     def encode_plain(self, text: str) -> list[int]:
-        """Return the ids of a text in which no added token is looked for, so that "</s>" is four characters."""
+        """Return the ids of a text, such as a chat message, in which "</s>" is four characters and no added token."""
         with _READS:
             normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
             text = text if normalizer is None else normalizer.normalize_str(text)
@@ -323,20 +325,20 @@ class Tokenizer(TokenTexts):
         return list(self._replace_unknown(int32_ids(ids)).tolist())
 
     def repeated_start(self, text: str, ids: np.ndarray) -> str:
-        """Return the start token that the tokenizer adds to a text which begins with it already; "" for other texts.
+        """Return the start token, if the text begins with it and the tokenizer has added it once more; otherwise "".
 
         ids: the tokens of the text, special tokens included.
         """
         if len(ids) < 2 or ids[0] != ids[1]:
             return ""
         start = self.token(int(ids[0]))
-        [added] = self([""]).input_ids      # none, if the tokenizer adds nothing
+        [added] = self([""]).input_ids      # the special tokens alone
         return start if start and text.lstrip().startswith(start) and np.array_equal(added[:1], ids[:1]) else ""
 
     if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
 
         def __getattr__(self, name: str) -> Any:
-            """Say what to do in place of a method that the tokenizers of other libraries have."""
+            """Raise `AttributeError`, with advice for a method that the tokenizers of other libraries have."""
             advice = f"; {TOKENIZER[name]}" if name in TOKENIZER else "" if name.startswith("_") else (
                 "; it has encode, decode, token, token_id, special_tokens and limit")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
@@ -346,7 +348,7 @@ class Tokenizer(TokenTexts):
         [encoding] = self._encode(self._cut_all([prompt], NEVER), NEVER)
         special = {i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
         ids = encoding.ids
-        return len(ids) - 1 if ids and ids[-1] in special else len(ids)     # without the token at the end of a text
+        return len(ids) - 1 if ids and ids[-1] in special else len(ids)     # the end token stands behind the sentence
 
     def _check_pairs(self) -> None:
         """Raise `InputError` if the tokenizer reads no pairs of texts."""
@@ -375,34 +377,35 @@ class Tokenizer(TokenTexts):
         return f"{'more than ' * (max(map(len, texts)) > MAX_CHARACTERS)}{special + tokens:,}"
 
     def _report(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> None:
-        """Report to the call that runs which sentences were cut. kept: what was tokenized of each sentence."""
+        """Report which sentences were cut to the current call, if it wants to know. kept: the part of each that was
+        tokenized."""
         if (cuts := report_of_cuts()) is not None:
             cuts.add(sentences, self._were_cut(sentences, kept, encodings), self._limit, self.count)
 
     def _were_cut(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> list[bool]:
-        """Return whether each sentence was cut: by truncation, or already before it was tokenized."""
+        """Return whether each sentence was cut: by truncation, or before it was tokenized (kept differs from it)."""
         return [(len(encoding) >= self._limit and bool(encoding.overflowing)) or part != sentence
                 for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)]
 
     def _cut_all(self, sentences: Sequence[Sentence], stop: Stop) -> list[Sentence]:
-        """Return sentences without text that truncation would remove."""
+        """Return sentences without the text that truncation would remove, so that long texts take no long time."""
         if not _are_texts(sentences):
             self._check_room(is_pair=True)
         return [self._cut(sentence, stop) for sentence in sentences]
 
     def _encode(self, sentences: Sequence[Sentence], stop: Stop) -> list[Any]:
-        """Return the encodings of what `_cut_all` returned."""
+        """Return the encodings of sentences that `_cut_all` has returned."""
         if _are_texts(sentences) or not any(map(self._is_long_pair, sentences)):
             return self._encodings(sentences, stop, fast=True)
         return [self._encode_long_pair(sentence, stop) if self._is_long_pair(sentence)
                 else self._encodings([sentence], stop)[0] for sentence in sentences]
 
     def _is_long_pair(self, sentence: Sentence) -> bool:
-        """Return whether `tokenizers` would take much memory: it keeps each piece of one text with each of another."""
+        """Return whether a pair would take much memory, because `tokenizers` keeps all pairs of pieces of its texts."""
         return not isinstance(sentence, str) and len(sentence[0]) * len(sentence[1]) > (4 * self._limit) ** 2
 
     def _encode_long_pair(self, pair: Sentence, stop: Stop) -> PairEncoding:
-        """Return the encoding of a pair whose texts are read alone; raises `InputError` where that is not possible."""
+        """Encode both texts of a pair alone, and join them; raises `InputError` for a tokenizer without a `Frame`."""
         first, second = self._encodings(pair, stop, add_special_tokens=False)
         if self._frame is None:
             raise InputError(f"a pair of {len(pair[0]):,} and {len(pair[1]):,} characters is too long for this model's "
@@ -413,8 +416,8 @@ class Tokenizer(TokenTexts):
                    batch: bool = False, **options: Any) -> list[Any]:
         """Return the encodings of texts, pairs of texts or lists of words; the options are those of `tokenizers`.
 
-        tokenizer: None for this object's own. fast: whether a batch needs no places of tokens. batch: whether to pass
-        the texts as a batch even where one thread works. A tokenizer with a pattern that may backtrack runs in a thread
+        tokenizer: None for this object's own. fast: whether the offsets of tokens are not needed. batch: whether to
+        pass the texts as a batch even with one thread. A tokenizer with a pattern that may backtrack runs in a thread
         beside this one, and in batches, because `tokenizers` releases the GIL only in a batch.
         """
         tokenizer = tokenizer or self._tokenizer
@@ -428,34 +431,34 @@ class Tokenizer(TokenTexts):
 
     @cached_property
     def _frame(self) -> Frame | None:
-        """The special tokens around the texts of a pair; None for a tokenizer that shows none."""
+        """The special tokens around the texts of a pair; None if `find_frame` cannot find them."""
         tokenizer = load_tokenizer(self._text)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return find_frame(tokenizer)
 
     def _cut(self, sentence: Sentence, stop: Stop = NEVER) -> Sentence:
-        """Return a sentence without text that truncation would remove; raises the errors of the stop."""
+        """Return a sentence without the text that truncation would remove; raises the errors of the stop."""
         if not self._truncates:
             return sentence
         if (most := self._text.max_characters) is None and characters_of(sentence) <= self._excerpts.start:
-            return sentence         # as most are
+            return sentence         # most sentences are short
         if most is not None:
             sentence = sentence[:most] if isinstance(sentence, str) else (sentence[0][:most], sentence[1][:most])
         return self._excerpts.cut(sentence, self._encode_part(stop))
 
     def _encode_part(self, stop: Stop) -> Encode:
-        """Return what encodes a part of a text without special tokens."""
-        # A long text as a batch, in which `tokenizers` lets other threads go on.
+        """Return a function that encodes a part of a text without special tokens."""
+        # A long text is passed as a batch, because `tokenizers` releases the GIL only in a batch.
         return lambda text: self._encodings([text], stop, batch=len(text) > CHARACTERS_AT_A_TIME,
                                             add_special_tokens=False)[0]
 
     def least_tokens(self, text: str, most: int | None, stop: Stop = NEVER) -> int:
-        """Return how many tokens a text certainly has that is too long to be read whole; 0 for any other text.
+        """Return 0 for a text that may be tokenized whole; for a longer one, a number of tokens that it has at least.
 
-        most: the most tokens that the caller takes; None for any number, of which every text is read whole. A text is
-        read whole up to `MAX_CHARACTERS`, or 32 characters for each token of `most` if that is more. The result is
-        above `most`, or 0. Raises `InputError` for a longer text that may have fewer tokens.
+        most: the most tokens that the caller accepts; None for any number, with which every text may be tokenized. A
+        text may be tokenized whole up to `MAX_CHARACTERS`, or 32 characters for each token of `most` if that is more.
+        A number that is not 0 is above `most`. Raises `InputError` for a longer text that may have fewer tokens.
         """
         return self._excerpts.least_tokens(text, most, self._encode_part(stop))
 
@@ -477,7 +480,7 @@ def _is_sentence(given: Any) -> bool:
 
 
 def _batches(sentences: Sequence[Any], characters: int) -> list[Sequence[Any]]:
-    """Return the sentences in batches that end with the sentence in which they reach this number of characters."""
+    """Return the sentences in batches, each of which ends with the sentence that brings it to this many characters."""
     if len(sentences) == 1:
         return [sentences]
     batches: list[Sequence[Any]] = []

@@ -1,4 +1,4 @@
-"""Load a tokenizer of the package `tokenizers`, and turn its exceptions into errors of the engine."""
+"""Load tokenizers and decoders of the package `tokenizers`, and turn its exceptions into errors of the engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_LIMIT = 2**31 - 1
 
 
 def tokenizers_package() -> ModuleType:
-    """Return the package `tokenizers`; raises `UnsupportedError` where it is missing, or loses what it cuts."""
+    """Return the package `tokenizers`; raises `UnsupportedError` if it is missing, or a release with a known fault."""
     tokenizers = require("tokenizers")
     _check_release(tokenizers)
     return tokenizers
@@ -27,7 +27,7 @@ def tokenizers_package() -> ModuleType:
 
 @cache
 def _check_release(tokenizers: ModuleType) -> None:
-    """Refuse a release that stops at the limit of a text: windows are missing, and it does not say that it cuts."""
+    """Refuse a release that stops at the limit of a text: it makes no further windows, and does not report the cut."""
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     words.enable_truncation(2)
@@ -37,7 +37,7 @@ def _check_release(tokenizers: ModuleType) -> None:
 
 
 def load_tokenizer(text: TextConfig) -> Any:
-    """Return the tokenizer of text settings, an object of `tokenizers`; raises `WeightsError`."""
+    """Return the `tokenizers.Tokenizer` of these settings; raises `WeightsError` for a file that it cannot read."""
     tokenizers = tokenizers_package()
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer_json)
@@ -51,12 +51,12 @@ def load_tokenizer(text: TextConfig) -> Any:
         steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
         tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
     if not text.special_tokens:
-        tokenizer.post_processor = None     # it also moves offsets, but nobody reads these of a model without heads
+        tokenizer.post_processor = None     # it also changes offsets, which a model without heads does not need
     return tokenizer
 
 
 def make_decoder(step: dict[str, Any]) -> DecodeTokens:
-    """Return one decoder of a tokenizer, which is given as a tokenizer.json has it."""
+    """Return the function of one decoder. step: its settings in a tokenizer.json."""
     tokenizers = tokenizers_package()
     document = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str()) | {"decoder": step}
     decoder = tokenizers.Tokenizer.from_str(json.dumps(document)).decoder
@@ -69,7 +69,7 @@ def make_decoder(step: dict[str, Any]) -> DecodeTokens:
 
 
 def _check_added_tokens(tokenizer: Any) -> None:
-    """Refuse an added token of which the normalizer leaves nothing: `tokenizers` then searches for it without end."""
+    """Refuse an added token that the normalizer makes empty, because `tokenizers` would search for it without end."""
     with failures("normalizes its added tokens"):
         for token in tokenizer.get_added_tokens_decoder().values() if tokenizer.normalizer else ():
             if token.normalized and not tokenizer.normalizer.normalize_str(token.content):
@@ -83,7 +83,7 @@ class failures:  # noqa: N801, as it is called in `with` statements
     __slots__ = ("_when",)
 
     def __init__(self, when: str):
-        """when: what the tokenizer does in the block, such as "reads a text", for the message."""
+        """when: the words of the message for what the tokenizer does in the block, such as "reads a text"."""
         self._when = when
 
     def __enter__(self) -> None:
@@ -95,7 +95,7 @@ class failures:  # noqa: N801, as it is called in `with` statements
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Return whether an error comes from `tokenizers`, which documents none: a panic of Rust is a BaseException."""
+    """Return whether an error comes from `tokenizers`, which documents no types; a panic of Rust is a BaseException."""
     return type(error) in (Exception, ValueError, TypeError, OverflowError) or type(error).__name__ == "PanicException"
 
 

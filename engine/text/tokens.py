@@ -1,4 +1,5 @@
-"""What a tokenizer returns: `Tokens` of sentences, `Places` of the tokens of a text, and `SecondTexts` of pairs."""
+"""The results of a tokenizer: `Tokens` of sentences, `Places` of the tokens of a text, and `SecondTexts` of pairs; and
+the count of tokens that a call may ask for."""
 
 from __future__ import annotations
 
@@ -10,40 +11,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_COUNTS: ContextVar[list[int] | None] = ContextVar("counts", default=None)
+_COUNTS: ContextVar[list[int] | None] = ContextVar("counts", default=None)      # the list of `counting_tokens`
 
 
 @dataclass(eq=False, slots=True)
 class Tokens:
-    """The tokens of some sentences."""
+    """The tokens of some sentences, as an encoder reads them."""
 
     input_ids: list[np.ndarray]
     """One int32 [T_i] for each sentence, special tokens included."""
     token_type_ids: list[np.ndarray]
     """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
     skips: list[int] | None = None
-    """How many of the first tokens of each sentence pooling leaves out, those of a prompt; None for none."""
+    """For each sentence, how many of its first tokens (those of a prompt) pooling leaves out; None for none."""
     reads: list[int] | None = None
-    """How many of the first tokens of each sentence its tokens read in attention; None for all."""
+    """For each sentence, how many of its first tokens all its tokens read in attention; None for all."""
     asked: list[np.ndarray] | None = None
-    """The positions of each sentence that a head of rows "asked" reads; None for another head."""
+    """For each sentence, the positions that a head of rows "asked" reads; None for another head."""
     embeds: list[np.ndarray] | None = None
     """float32 [T_i, D] for each sequence, the input of the first layer in place of ids, such as that of an image."""
 
     @property
     def lengths(self) -> list[int]:
-        """The number of tokens of each sentence, for those who share out the work."""
+        """The number of tokens of each sentence."""
         return [*map(len, self.input_ids)]
 
     def report(self) -> None:
-        """Report which sentences were cut, unless it was done when they were tokenized."""
+        """Report which sentences were cut. `UnreadText`, which others tokenize, does it here; for all other tokens the
+        tokenizer has done it."""
 
 
 def merge_tokens(parts: Sequence[tuple[Tokens, Sequence[int]]]) -> Tokens:
     """Return the tokens of some sentences of several calls, one call after the other.
 
-    parts: the tokens of each call, and which of its sentences are wanted. Where only some calls have skips or reads,
-    the others get the values that mean none and all. Either all calls have asked and embeds, or none has.
+    parts: (tokens of a call, numbers of its sentences that are wanted). If only some calls have `skips` or `reads`, the
+    others get values that mean none and all. Either all calls have `asked` and `embeds`, or none has.
     """
     if len(parts) == 1 and [*parts[0][1]] == [*range(len(parts[0][0].input_ids))]:
         return parts[0][0]
@@ -70,9 +72,9 @@ class Places:
     token_type_ids: np.ndarray
     """int32 [T]."""
     tokens: list[str]
-    """The token itself, as the vocabulary has it."""
+    """The tokens themselves, as the vocabulary has them."""
     offsets: list[tuple[int, int]]
-    """The first character of each token, and the one after its last, in its text or its word."""
+    """(place of the first character, place after the last character) of each token, in its text or its word."""
     special: list[bool]
     """Whether the tokenizer added the token."""
     words: list[int | None]
@@ -88,7 +90,7 @@ def tokens_of_windows(windows: Iterable[Iterable[Places]]) -> Tokens:
 
 
 class SecondTexts(NamedTuple):
-    """Texts that stand second in the pairs of many first texts, and were tokenized once."""
+    """The second texts of many pairs, each of which was tokenized once (`Tokenizer.second_texts`)."""
 
     texts: Sequence[str]
     encodings: Sequence[Any]

@@ -1,7 +1,7 @@
-"""Truncate pairs of long texts in memory that grows with their length.
+"""Truncate pairs of long texts in memory that grows linearly with their length; `Tokenizer` calls this.
 
 `tokenizers` keeps all that it cuts off a pair, each piece of one text with each piece of the other: two texts of
-100,000 tokens take gigabytes. Here each text is truncated alone, and the special tokens are put around what is kept.
+100,000 tokens take gigabytes. Here each text is truncated alone, and the special tokens are put around the kept tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SAMPLES = ("a", "the", "0", ".", "\u3042")
-"""Texts to find where special tokens stand; one of them has a token in every vocabulary of words."""
+"""Texts with which `find_frame` finds special tokens; every vocabulary has a token for at least one of them."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Frame:
     """The special tokens of a pair, in order, and the places of its two texts between them."""
 
     places: tuple[tuple[int | None, int, int | None], ...]
-    """For each special token (None, type, id); for each text (0 or 1, type, None)."""
+    """(None, token type, id) for each special token; (0 or 1, token type, None) for each text."""
 
     @property
     def special(self) -> int:
@@ -39,8 +39,9 @@ class Frame:
         return sum(text is None for text, _, _ in self.places)
 
     def join(self, encodings: tuple[Any, Any], limit: int, from_right: bool, only_first: bool = False) -> PairEncoding:
-        """Return the pair of two texts, each encoded alone without special tokens and truncated to `limit` tokens.
+        """Return the encoding of a pair, truncated to `limit` tokens, from the encodings of its texts.
 
+        encodings: each text alone, without special tokens. from_right: whether truncation keeps the end of a text.
         only_first: whether the first text alone loses tokens; the second one must leave room for it.
         """
         first, second = encodings
@@ -62,7 +63,7 @@ class Frame:
 
 
 def find_frame(tokenizer: Any) -> Frame | None:
-    """Return the frame of a tokenizer that does not truncate; None if no sample shows it."""
+    """Return the frame of a tokenizer that does not truncate; None if no sample has tokens in both texts of a pair."""
     for sample in SAMPLES:
         encoding = tokenizer.encode(sample, sample)
         places: list[tuple[int | None, int, int | None]] = []

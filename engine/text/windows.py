@@ -1,4 +1,4 @@
-"""How a long text is cut into windows that overlap, and how many tokens they have, before they are made."""
+"""`Windows`: how many windows a long text has that overlap, and how many tokens, before `Tokenizer` makes them."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass
 from ..base.errors import InputError
 
 REPEATS = 16
-"""In how many windows a token may be without a limit on the tokens of all windows of a text."""
+"""If each token is in at most this many windows, the number of tokens of all windows has no limit."""
 MAX_REPEATED = 2**20
-"""Limit on the tokens of all windows of a text that overlap by more."""
+"""The most tokens of all windows of a text whose tokens are in more than `REPEATS` windows."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How a long text is cut into windows."""
+    """The sizes of the windows into which a text is cut."""
 
     limit: int
     """The most tokens of a window."""
     beside: int
-    """The tokens of a window that are not of the text: special ones, and those of the first text of a pair."""
+    """The number of other tokens of a window: special tokens, and the tokens of the first text of a pair."""
     stride: int
-    """The tokens by which a window overlaps the next one."""
+    """The number of tokens by which a window overlaps the next one."""
 
     @property
     def step(self) -> int:
-        """By how many tokens a window lies behind the one before it."""
+        """The number of tokens by which each window moves on."""
         return self.limit - self.beside - self.stride
 
     @property
     def repeats(self) -> float:
-        """How often a token of a long text is read."""
+        """In how many windows a token of a long text is."""
         return (self.limit - self.beside) / self.step
 
     def tokens(self, text: int) -> int:
-        """Return how many tokens all windows have together. text: the tokens of the text."""
-        more = max(0, text - (self.limit - self.beside))        # behind the first window
+        """Return how many tokens all windows have together. text: the number of tokens of the text."""
+        more = max(0, text - (self.limit - self.beside))        # tokens behind the first window
         windows = 1 + -(-more // self.step)
         return text + (windows - 1) * self.stride + windows * self.beside
 

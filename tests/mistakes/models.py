@@ -5,8 +5,8 @@ from .mistake import seed
 MISTAKES = (
     seed("Sparse vectors take NumPy's log1p, whose bits depend on the CPU.",
          "engine/heads/sparse.py",
-         "else log1p(weights[some])",
-         "else np.log1p(weights[some])",
+         "else log1p(weights[nonzero])",
+         "else np.log1p(weights[nonzero])",
          "tests/backends/test_portable_bits.py::test_other_processes_give_the_same_bits"),
     seed("Vectors of relative positions are a product of NumPy's library, whose bits depend on the CPU.",
          "engine/backends/relative.py",

@@ -1,7 +1,8 @@
 """Make a tokenizer.json from the vocabulary files of a model folder that has none.
 
-The result is the document that transformers 4 makes of such a folder, so that it gives the token ids that a published
-tokenizer.json gives. Reading the files needs neither transformers nor `tokenizers`; encoding a text needs `tokenizers`.
+The result is the document that transformers 4 makes of such a folder, so that its token ids are those of a published
+tokenizer.json. Reading the files needs neither transformers nor `tokenizers`; encoding a text needs `tokenizers`.
+of_folder.py, which loading/ calls, chooses the files; recipes.py has a row for each class of tokenizer.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ _WITHOUT_FILE = frozenset({
 def read_vocabulary(folder: ModelFolder) -> TextConfig | None:
     """Return the tokenizer of a folder, or None if it has no vocabulary.
 
-    If it has one for a tokenizer that is not supported, a warning says so and the result is None: the model then takes
-    token ids only. Raises `WeightsError`.
+    If the tokenizer is not supported, a warning says so, and the result is None, too: the model then reads token ids
+    only. Raises `WeightsError` for damaged files.
     """
     present = [name for name in FILES if folder.has(name)]
     if not present and not folder.has(SETTINGS):
@@ -89,7 +90,7 @@ def read_vocabulary(folder: ModelFolder) -> TextConfig | None:
 def _class_of(settings: TokenizerSettings) -> str:
     """Return the class that a folder names, or that its model_type has, without "Fast"; "" if it names none.
 
-    A folder with code of its own gives a text that is the name of no class, and stands in the message.
+    For a folder with code of its own, the result is a text for the message, which is the name of no class.
     """
     if (settings.values.get("auto_map") or {}) != {}:
         return "of remote code"
@@ -101,7 +102,7 @@ def _class_of(settings: TokenizerSettings) -> str:
 
 
 def _roles(components: Components, settings: TokenizerSettings) -> dict[str, str]:
-    """Return the special tokens that the templates name, by their roles; raises `WeightsError` for no token."""
+    """Return {role: text of the special token} of the roles in the templates, such as "cls"; raises `WeightsError`."""
     words = {word.partition(":")[0] for word in " ".join(components.template).split()} - {"A", "B"}
     return {name: settings.token(f"{name}_token", components.tokens[f"{name}_token"]["content"])["content"]
             for name in words}

@@ -1,7 +1,7 @@
-"""Make the BPE model of a tokenizer.json from pieces with scores, as SentencePiece and llama.cpp keep it.
+"""Make the BPE model of a tokenizer.json from pieces with scores, which SentencePiece and GGUF files have.
 
-SentencePiece joins the two neighbours whose joint piece has the highest score. A tokenizer.json lists the pairs in the
-order in which they are joined instead: every split of every piece into two pieces, the highest score first.
+SentencePiece joins the two neighbours whose joint piece has the highest score. A tokenizer.json instead lists the pairs
+in the order in which they are joined: every split of every piece into two pieces, the highest score first.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from .tokenizer_json import Components, with_second_text
 from .tokenizer_settings import Token, added_token
 
 _LONGEST = 200
-"""Limit on the characters of a piece, each of which is a split; the longest pieces that we know, of spaces, have 60."""
+"""The most characters of a piece, which is split at each of them; the longest known pieces, of spaces, have 60."""
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def checked_pairs(lines: Sequence[str], ids: Mapping[str, int], source: str) -> list[list[str]]:
-    """Return the pairs of lines such as "a b"; raises `FormatError` unless both, and what they make, are tokens."""
+    """Return [["a", "b"], ...] of lines such as "a b"; raises `FormatError` unless "a", "b" and "ab" are tokens.
+
+    ids: the vocabulary. source: the name of the lines, for messages.
+    """
     pairs = []
     for line in lines:
         left, _, right = line.partition(" ")
@@ -33,9 +36,10 @@ def checked_pairs(lines: Sequence[str], ids: Mapping[str, int], source: str) -> 
 
 
 def joined_pieces(texts: Sequence[str], scores: Sequence[float]) -> list[list[str]]:
-    """Return the pairs that a BPE model joins, the first one first; raises `FormatError` for a piece that is too long.
+    """Return the pairs that a BPE model joins, in this order; raises `FormatError` for a piece that is too long.
 
-    Among pairs that make pieces with one score, the pair with the longer first part comes first, as in transformers.
+    texts, scores: one for each piece. Among pairs that make pieces of equal scores, the pair with the longer first part
+    comes first, as in transformers.
     """
     ids = {text: i for i, text in enumerate(texts)}
     pairs: list[tuple[float, str, str]] = []
@@ -44,6 +48,7 @@ def joined_pieces(texts: Sequence[str], scores: Sequence[float]) -> list[list[st
             raise FormatError(f"the piece {shown(text)} has {len(text):,} characters; at most {_LONGEST} are allowed")
         splits = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ids and text[i:] in ids]
         pairs += [(score, *split) for split in sorted(splits, key=lambda split: (ids[split[0]], ids[split[1]]))]
+    # The sort is stable, also in reverse: pairs with equal keys keep their order.
     pairs.sort(key=lambda pair: (pair[0], len(pair[1]), len(pair[2])), reverse=True)
     return [[left, right] for _, left, right in pairs]
 
@@ -52,8 +57,8 @@ def sentencepiece_bpe(pieces: PieceTable, tokens: dict[str, Token], single: str,
                       legacy: bool = True) -> Components:
     """Return the components of the tokenizer of Llama 1 and 2 (Touvron et al. 2023), which falls back to bytes.
 
-    add_space: whether a space is put in front of a text. legacy: whether one is put in front of each part of it between
-    added tokens; else of the whole text alone. tokens: as `Components` has them. single: the template of a text.
+    tokens: as in `Components`. single: the template of a text. add_space: whether a space is put in front of a text.
+    legacy: whether a space is put in front of each part between added tokens, too.
     """
     byte_fallback = BYTE in pieces.types
     if byte_fallback and not set(_BYTES) <= set(pieces.texts):
@@ -75,7 +80,7 @@ def sentencepiece_bpe(pieces: PieceTable, tokens: dict[str, Token], single: str,
 
 
 def spaces_decoder(strip: bool, byte_fallback: bool = False) -> dict[str, Any]:
-    """Return the step that joins pieces to a text; strip: remove the space that was put in front of it."""
+    """Return the decoder that joins pieces to a text. strip: whether it removes the space in front of the text."""
     steps: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}]
     steps += [{"type": "ByteFallback"}] if byte_fallback else []
     steps += [{"type": "Fuse"}]

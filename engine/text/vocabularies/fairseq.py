@@ -1,8 +1,8 @@
 """Make the tokenizers of fairseq's translation models: mBART, its version of 50 languages, NLLB and M2M100.
 
-Their SentencePiece models are without the special tokens that fairseq puts in front of the pieces, and without the
-tokens of the languages, which follow the pieces. A language token stands before or after each text; it is the language
-of the settings, and `engine.methods.translate` puts another one in its place.
+Their SentencePiece models lack the special tokens that fairseq puts in front of the pieces, and the tokens of the
+languages, which follow the pieces. A language token stands before or after each text. It is that of the settings, and
+`engine.methods.translate` replaces it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def nllb(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings)
 def read_m2m(folder: ModelFolder) -> TextConfig | None:
     """Return the tokenizer of M2M100 in a folder with vocab.json and sentencepiece.bpe.model, or None without them.
 
-    The ids are those of transformers' M2M100Tokenizer. Raises `WeightsError`, and `UnsupportedError` for a kind of
-    SentencePiece model that M2M100 does not use.
+    The ids are those of transformers' M2M100Tokenizer. Raises `WeightsError` for damaged files, and `UnsupportedError`
+    for a kind of SentencePiece model that M2M100 does not use.
     """
     if not all(folder.has(name) for name in FILES):
         return None
@@ -60,7 +60,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
         raise UnsupportedError(f"{settings.source}: language_codes {shown(name)} is not supported; supported are "
                                f"{', '.join(_M2M_CODES)}")
     with folder.naming(FILES[1]):
-        pieces = _pieces(folder, FILES[1])
+        pieces = _read_pieces(folder, FILES[1])
     with folder.naming(FILES[0]):
         ids = read_ids(folder, FILES[0])
         special = [settings.token(role, token["content"])["content"] for role, token in _TOKENS.items()]
@@ -74,7 +74,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
         tokens = _TOKENS | _language(settings, {token.strip("_"): token for token in languages}, "en")
         added = [added_token(token) for token in dict.fromkeys([*special, *languages])]
         components = mapped_components(pieces, ids, unknown, added, tokens, _BEFORE)
-        # The text of each special token that the template names.
+        # The template needs the texts of these special tokens.
         roles = {"eos": settings.token("eos_token", "</s>")["content"], "lang": tokens["lang_token"]["content"]}
         made = document(components, added, roles, FILES[0])
     return mapped_text(made, components, ids, unknown)
@@ -82,8 +82,11 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
 
 def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, languages: Sequence[str], usual: str,
                 template: tuple[str, str]) -> Components:
-    """Return components with fairseq's ids: special tokens, pieces, languages, <mask>. usual: the default language."""
-    pieces = _pieces(folder, name)
+    """Return components with fairseq's ids, in this order: special tokens, pieces, languages, <mask>.
+
+    name: the file of the SentencePiece model. languages: their tokens. usual: the default language.
+    """
+    pieces = _read_pieces(folder, name)
     tokens = [*_FIRST, *pieces.texts[3:], *languages, "<mask>"]     # in the order of their ids
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) != len(tokens):
@@ -92,19 +95,19 @@ def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, lan
     added = [added_token(token) for token in (*_FIRST, *languages)]
     components = mapped_components(pieces, ids, "<unk>", [*added, _MASK["mask_token"]], _TOKENS | language | _MASK,
                                    template)
-    components.pieces.extend(added)     # which the settings of a folder may lack
+    components.pieces.extend(added)     # the settings of a folder may lack these tokens
     return components
 
 
-def _pieces(folder: ModelFolder, name: str) -> PieceTable:
-    """Return the pieces of a SentencePiece model of either kind, which are checked."""
+def _read_pieces(folder: ModelFolder, name: str) -> PieceTable:
+    """Return the pieces of a SentencePiece model, Unigram or BPE, after checking that they are supported."""
     pieces = parse_model(folder.read_bytes(name, MAX_MODEL), UNIGRAM, BPE)
     check_mapped(pieces, folder.label(name))
     return pieces
 
 
 def _language(settings: TokenizerSettings, tokens: dict[str, str], usual: str) -> dict[str, dict[str, object]]:
-    """Return the token of the settings' source language, under the name of its role; tokens: by codes."""
+    """Return {"lang_token": token} of the source language in the settings. tokens: {code of a language: its token}."""
     code = settings.values.get("src_lang")
     code = usual if code is None else code
     if not isinstance(code, str) or code not in tokens:

@@ -1,4 +1,4 @@
-"""Make a tokenizer.json from the settings of a GGUF file, where llama.cpp keeps the whole tokenizer of a model.
+"""Make a tokenizer.json from the settings of a GGUF file, which has the whole tokenizer of a model.
 
     tokenizer.ggml.model        "gpt2" for BPE over bytes, "llama" for SentencePiece's BPE, "bert" for WordPiece
     tokenizer.ggml.pre          how BPE over bytes splits a text into words
@@ -31,17 +31,17 @@ _GPT2 = {**_BYTE_LEVEL, "use_regex": True}
 
 
 def _split(pattern: str) -> dict[str, Any]:
-    """Return the step that makes a word of each match of a pattern, and of what stands between matches."""
+    """Return the pre-tokenizer that makes a word of each match of a pattern, and of each text between two matches."""
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
 def _sequence(*steps: dict[str, Any]) -> dict[str, Any]:
-    """Return several steps as one."""
+    """Return several pre-tokenizers as one."""
     return {"type": "Sequence", "pretokenizers": list(steps)}
 
 
 def _words(digits: str) -> dict[str, Any]:
-    """Return the split of Llama 3 and Qwen, which differ in the number of digits of a token."""
+    """Return the pre-tokenizer of Llama 3 and Qwen. digits: the pattern of a token's digits, in which they differ."""
     return _sequence(_split(words_pattern(digits)), _BYTE_LEVEL)
 
 
@@ -55,8 +55,8 @@ _SPLITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
     "gpt-4o": (_sequence(_split(GPT_4O), _BYTE_LEVEL), None, False),
     "bloom": (_sequence(_split(BLOOM), _BYTE_LEVEL), None, False),
 }
-"""How BPE over bytes splits a text, by tokenizer.ggml.pre: the step that splits, the normalizer, and whether a word
-that is a token is not split further."""
+"""{tokenizer.ggml.pre: (pre-tokenizer, normalizer, whether a word that is a token is not split further)}, for BPE over
+bytes."""
 _ALIASES = {
     **dict.fromkeys(("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
                     "llama-bpe"),
@@ -65,13 +65,13 @@ _ALIASES = {
     "mpt": "olmo",
     "phi-2": "gpt-2",
 }
-"""Other values of tokenizer.ggml.pre, for which llama.cpp does the same as for one of these."""
+"""{another value of tokenizer.ggml.pre: the key of `_SPLITS` that llama.cpp treats alike}."""
 _STARTS = ("llama-bpe",)
-"""Values of tokenizer.ggml.pre whose texts start with the bos token where the file does not say it."""
+"""Values of tokenizer.ggml.pre whose texts start with the bos token if the file does not say anything else."""
 _KEEPS_SPACE_OF_PHI3 = ("<unk>", "<s>", "<|endoftext|>")
-"""The added tokens of Phi-3 and Phi-3.5 behind which white space stays. The others remove it, which no setting says."""
+"""The added tokens of Phi-3 and Phi-3.5 that keep white space behind them. The others remove it; no setting says so."""
 ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-"""The tokens at which llama.cpp ends a generation, by the names of their ids in the settings."""
+"""The names, in the settings, of the ids of tokens at which llama.cpp ends a generation."""
 END_TEXTS = frozenset({
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "<EOT>",
     "_<EOT>", "[EOT]", "<end_of_utterance>",
@@ -87,8 +87,8 @@ def gguf_ends(settings: Mapping[str, Any]) -> list[int]:
 
     Raises `FormatError` for settings that no tokenizer has.
     """
-    tokens, _ = _tokens(settings)
-    stated = [number for name in ENDS if (number := _role(settings, name, len(tokens))) >= 0]
+    tokens, _ = _read_tokens(settings)
+    stated = [number for name in ENDS if (number := _id_of_role(settings, name, len(tokens))) >= 0]
     return list(dict.fromkeys([*stated, *(i for i, text in enumerate(tokens) if text in END_TEXTS)]))
 
 
@@ -101,15 +101,15 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
     if not isinstance(model, str) or model not in (*_KINDS, "bert"):
         raise UnsupportedError(f"{_KEYS}model {shown(model)} is not supported; supported are "
                                f"{', '.join((*_KINDS, 'bert'))}")
-    tokens, types = _tokens(settings)
+    tokens, types = _read_tokens(settings)
     if model == "bert":
         tokens = [_piece(text, kind) for text, kind in zip(tokens, types, strict=True)]
-    if model == "llama":    # files have spaces where the pieces of Gemma for runs of spaces have this mark
+    if model == "llama":    # files write Gemma's pieces for runs of spaces with spaces, where SentencePiece has "▁"
         tokens = [text.replace(" ", "▁") if kind == USER_DEFINED else text
                   for text, kind in zip(tokens, types, strict=True)]
     # The keys of files have this spelling: "seperator".
     names = ("bos", "cls", "seperator", "unknown") if model == "bert" else ("bos", "eos")
-    roles = {name: tokens[number] for name in names if (number := _role(settings, name, len(tokens))) >= 0}
+    roles = {name: tokens[number] for name in names if (number := _id_of_role(settings, name, len(tokens))) >= 0}
     if model == "bert":
         roles |= {"cls": roles["bos"]} if "bos" in roles else {}    # llama.cpp begins a text with bos_token_id
         components = _wordpiece(settings, tokens, roles)
@@ -125,8 +125,8 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
     return document(components, added, roles, f"{_KEYS}tokens")
 
 
-def _tokens(settings: Mapping[str, Any]) -> tuple[list[str], list[int]]:
-    """Return the texts of the tokens by id, and their types, which are those of SentencePiece."""
+def _read_tokens(settings: Mapping[str, Any]) -> tuple[list[str], list[int]]:
+    """Return (texts of the tokens by id, their types, which are those of SentencePiece); raises `FormatError`."""
     tokens, types = settings.get(f"{_KEYS}tokens"), settings.get(f"{_KEYS}token_type")
     if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCABULARY or len(set(tokens)) != len(tokens):
         raise FormatError(f"{_KEYS}tokens must be a list of different texts, {MAX_VOCABULARY:,} at most")
@@ -139,8 +139,8 @@ def _tokens(settings: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     return tokens, [CONTROL if text in END_TEXTS else kind for text, kind in zip(tokens, types.tolist(), strict=True)]
 
 
-def _role(settings: Mapping[str, Any], name: str, count: int) -> int:
-    """Return the id of a special token, and -1 if the model has none."""
+def _id_of_role(settings: Mapping[str, Any], name: str, count: int) -> int:
+    """Return the id of the special token with a role (name), -1 if the model has none. count: that of all tokens."""
     number = settings.get(f"{_KEYS}{name}_token_id", -1)
     if type(number) is not int or not -1 <= number < count:
         raise FormatError(f"{_KEYS}{name}_token_id must be the number of a token, not {shown(number)}")
@@ -148,7 +148,7 @@ def _role(settings: Mapping[str, Any], name: str, count: int) -> int:
 
 
 def _template(settings: Mapping[str, Any], roles: Mapping[str, str], model: str) -> str:
-    """Return the template of a text with its special tokens: "bos A", "A eos" and so on."""
+    """Return the template of a text with its special tokens: "bos A", "A eos" and so on. roles: {role: token}."""
     starts = model == "llama" or _split_of(settings) in _STARTS
     words = []
     for name, usual in (("bos", starts), ("eos", False)):
@@ -161,7 +161,7 @@ def _template(settings: Mapping[str, Any], roles: Mapping[str, str], model: str)
 
 
 def _split_of(settings: Mapping[str, Any]) -> str:
-    """Return which of `_SPLITS` a file asks for, or another name; "" if it names none."""
+    """Return the key of `_SPLITS` that a file asks for, another name that is no key, or "" if it names none."""
     split = settings.get(f"{_KEYS}pre")
     return _ALIASES.get(split, split) if isinstance(split, str) else ""
 
@@ -190,21 +190,21 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
     scores = settings.get(f"{_KEYS}scores")
     if not isinstance(scores, np.ndarray) or scores.shape != (len(tokens),) or not np.isfinite(scores).all():
         raise FormatError(f"{_KEYS}scores must have a number for each of the {len(tokens):,} tokens")
-    if UNKNOWN not in types and (unknown := _role(settings, "unknown", len(tokens))) >= 0:
-        types = [UNKNOWN if i == unknown else kind for i, kind in enumerate(types)]     # new files state CONTROL for it
+    if UNKNOWN not in types and (unknown := _id_of_role(settings, "unknown", len(tokens))) >= 0:
+        types = [UNKNOWN if i == unknown else kind for i, kind in enumerate(types)]     # new files have CONTROL there
     if types.count(UNKNOWN) != 1:
         raise FormatError(f"{_KEYS}token_type has {types.count(UNKNOWN)} unknown tokens; expected one")
     if len(set(tokens)) != len(tokens):
         raise FormatError(f"{_KEYS}tokens has two tokens for one piece of SentencePiece")
     space = _adds_space(settings)
-    # Files give tokens of the user a score of -1000; in a model of SentencePiece they have the best one.
+    # Files give tokens of the user a score of -1000; in SentencePiece models they have the best score.
     best = np.where(np.array(types) == USER_DEFINED, np.float32(0), scores)
     pieces = PieceTable(tokens, best.tolist(), types)
     return sentencepiece_bpe(pieces, {}, template, add_space=space)
 
 
 def _piece(text: str, kind: int) -> str:
-    """Return a token of WordPiece. Files mark the start of a word by "▁", where WordPiece marks the rest by "##"."""
+    """Return a token for WordPiece, which marks a token inside a word by "##"; files mark the start of one by "▁"."""
     if kind in (CONTROL, UNKNOWN):
         return text
     return text[1:] if text.startswith("▁") and len(text) > 1 else f"##{text}"

@@ -20,13 +20,13 @@ from .tokenizer_settings import TokenizerSettings, added_token, plain_tokens
 FILES = ("source.spm", "target.spm", "vocab.json")
 """The SentencePiece models of both sides, and the ids of their pieces."""
 OWN_VOCABULARY = "target_vocab.json"
-"""The ids of the target, where vocab.json has those of the source alone."""
+"""The file with the ids of the target, if vocab.json has only those of the source."""
 _TOKENS = plain_tokens(eos="</s>", unk="<unk>", pad="<pad>")
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The tokenizers of a model that translates."""
+    """The tokenizers of the source and of the target of a model that translates."""
 
     source: TextConfig
     target: TextConfig
@@ -44,12 +44,12 @@ def read_marian(folder: ModelFolder) -> Sides | None:
     settings = TokenizerSettings(folder)
     separate = settings.boolean("separate_vocabs", False)
     source_model, target_model, vocabulary = FILES
-    source = _side(folder, source_model, vocabulary, settings)
-    return Sides(source, _side(folder, target_model, OWN_VOCABULARY if separate else vocabulary, settings))
+    source = _read_side(folder, source_model, vocabulary, settings)
+    return Sides(source, _read_side(folder, target_model, OWN_VOCABULARY if separate else vocabulary, settings))
 
 
-def _side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerSettings) -> TextConfig:
-    """Return the tokenizer of one side. model, vocabulary: its files of pieces, and of their ids."""
+def _read_side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerSettings) -> TextConfig:
+    """Return the tokenizer of one side. model, vocabulary: the names of its files of pieces, and of their ids."""
     with folder.naming(vocabulary):
         ids = read_ids(folder, vocabulary)
         names = {role: settings.token(role, token["content"])["content"] for role, token in _TOKENS.items()}

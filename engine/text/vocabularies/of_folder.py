@@ -1,4 +1,4 @@
-"""Read the tokenizers of a model's folder, from whichever files it has."""
+"""Read the tokenizers of a model's folder: from tokenizer.json, or from the vocabulary files that it has instead."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def tokenizer_files(folder: ModelFolder) -> list[str]:
 
 
 def read_tokenizers(folder: ModelFolder, *, translates: bool) -> tuple[TextConfig | None, TextConfig | None]:
-    """Return how texts become tokens, of the source and of the target; most models have one tokenizer for both.
+    """Return the tokenizers (of the source, of the target), which are one object for most models.
 
-    translates: whether the folder may hold the vocabularies of a model of translation, Marian's or M2M100's. None
-    stands for a model that takes token ids only. Raises `WeightsError` and `UnsupportedError`.
+    None stands for a model that reads token ids only. translates: whether the folder may have the vocabularies of a
+    translation model, Marian's or M2M100's. Raises `WeightsError` and `UnsupportedError`.
     """
     if folder.has(_TOKENIZER):
         with folder.naming(_TOKENIZER):

@@ -1,4 +1,4 @@
-"""Say how each class of tokenizer is made from its vocabulary files: one row of `RECIPES` for each class."""
+"""`RECIPES`: how the components of a tokenizer are made from its vocabulary files, one row for each class."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .tokenizer_json import Components, with_second_text, wordpiece
 from .tokenizer_settings import MAX_ADDED, Token, TokenizerSettings, added_token, masks_with_space, plain_tokens
 
 MAX_LINES = 8_000_000
-"""Limit on the bytes of a vocab.txt or merges.txt; the largest that we know, of LaBSE, has 5 MB."""
+"""The most bytes of a vocab.txt or merges.txt; the largest that we know, of LaBSE, has 5 MB."""
 _MAX_EXTRA = 10_000
-"""Limit on the tokens that a setting such as extra_ids adds to a vocabulary."""
+"""The most tokens that a setting such as extra_ids adds to a vocabulary."""
 _SENTENCEPIECE = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 FILES = ("vocab.txt", "vocab.json", "merges.txt", *_SENTENCEPIECE)
 """The names of vocabulary files."""
@@ -32,7 +32,7 @@ T5 = ("A eos", "A eos B eos")
 ONE_EOS = ("A eos", "A B eos")
 EOS_AFTER_ONE = ("A eos", "A B:1")
 PLAIN = ("A", "A B")
-"""The templates of a text A and of a pair of texts A and B, with token types after colons."""
+"""The templates of a text A and of a pair of texts A and B: roles of special tokens, and token types after colons."""
 
 _BERT_TOKENS = plain_tokens(unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]", mask="[MASK]")
 _ROBERTA_MASK, _BERT_MASK = masks_with_space("<mask>"), masks_with_space("[MASK]")
@@ -56,15 +56,15 @@ _BYTES_DECODER: Token = {"type": "ByteLevel", "add_prefix_space": True, "trim_of
 
 @dataclass(frozen=True)
 class TokenizerRecipe:
-    """How a class of tokenizer is made."""
+    """How the components of a class of tokenizer are made."""
 
     needs: tuple[str, ...]
-    """The files that it needs; for SentencePiece, one of them. A tokenizer of bytes needs none."""
+    """The names of the files that it needs, all of them or, for SentencePiece, one. A tokenizer of bytes needs none."""
     build: Callable[[ModelFolder, Sequence[str], TokenizerSettings], Components]
     """Makes the components from the folder, the names of the files that `files` returned, and the settings."""
 
     def files(self, present: Sequence[str]) -> list[str] | None:
-        """Return the files to read, or None if one is missing."""
+        """Return the names of the files to read, or None if one is missing. present: those that a folder has."""
         present_files = [name for name in self.needs if name in present]
         if self.needs == _SENTENCEPIECE:
             return present_files[:1] or None
@@ -72,9 +72,10 @@ class TokenizerRecipe:
 
 
 def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> TokenizerRecipe:
-    """Return the recipe of a WordPiece; tokens: the special tokens where the settings name none."""
+    """Return the recipe of a WordPiece. tokens: the special tokens, if the settings name no other ones."""
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
-        ids, unknown = _words(folder, files[0], settings, tokens)
+        """Return the components, as `TokenizerRecipe.build` says."""
+        ids, unknown = _read_words(folder, files[0], settings, tokens)
         flags = {"handle_chinese_chars": settings.boolean("tokenize_chinese_chars", True),
                  "strip_accents": _strip_accents(settings), "lowercase": settings.boolean("do_lower_case", True)}
         return wordpiece(ids, unknown, flags, tokens, template)
@@ -83,19 +84,20 @@ def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenizer
 
 
 def _strip_accents(settings: TokenizerSettings) -> bool | None:
-    """Return the flag strip_accents; None if the file lacks it, so that BertNormalizer does as its flag lowercase."""
+    """Return the flag strip_accents; None if the file lacks it, with which BertNormalizer uses its flag lowercase."""
     stated = settings.values.get("strip_accents") is not None
     return settings.boolean("strip_accents", False) if stated else None
 
 
 def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> TokenizerRecipe:
-    """Return the recipe of a BPE over bytes; tokens: the special tokens where the settings name none."""
+    """Return the recipe of a BPE over bytes. tokens: the special tokens, if the settings name no other ones."""
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
+        """Return the components, as `TokenizerRecipe.build` says."""
         ids = parse_object(folder.read_bytes(files[0], MAX_JSON))
         if not all(type(number) is int and 0 <= number < 2**31 for number in ids.values()):
             raise FormatError("expected an object from tokens to their ids")
-        merges = [line for line in _lines(folder, files[1]) if not line.startswith("#version")]
-        # GPT-2's class alone can add a start; the templates of the others have their special tokens already.
+        merges = [line for line in _read_lines(folder, files[1]) if not line.startswith("#version")]
+        # Only GPT-2's class can add a start token; the templates of the other classes have their special tokens.
         starts = template == PLAIN and settings.boolean("add_bos_token", False)
         return _of_bytes(ids, checked_pairs(merges, ids, files[1]), tokens,
                          with_second_text("bos A") if starts else template,
@@ -106,7 +108,8 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenize
 
 def _of_bytes(ids: dict[str, int], merges: list[list[str]], tokens: dict[str, Token], template: tuple[str, str], *,
               add_prefix_space: bool = False, pieces: Sequence[Token] = ()) -> Components:
-    """Return the components of a BPE over bytes; merges: the pairs that it joins."""
+    """Return the components of a BPE over bytes. merges: the pairs that it joins, in this order. pieces: tokens that
+    are found in a text before it is split."""
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
              "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": ids, "merges": merges}
     splitter = _BYTES_DECODER | {"add_prefix_space": add_prefix_space}
@@ -124,8 +127,8 @@ def _llama(folder: ModelFolder, files: Sequence[str], settings: TokenizerSetting
 
 
 def _esm(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
-    """Return the components of ESM's tokenizer, which finds every token of the vocabulary wherever it stands."""
-    ids, unknown = _words(folder, files[0], settings, _ESM_TOKENS)
+    """Return the components of ESM's tokenizer, which finds every token of its vocabulary anywhere in a text."""
+    ids, unknown = _read_words(folder, files[0], settings, _ESM_TOKENS)
     if len(ids) > MAX_ADDED:
         raise FormatError(f"the vocabulary of amino acids has {len(ids):,} tokens; at most {MAX_ADDED:,} are allowed")
     model = {"type": "WordLevel", "vocab": ids, "unk_token": unknown}
@@ -138,7 +141,7 @@ def _esm(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings)
 
 def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of ByT5's tokenizer: the bytes of UTF-8 after three special tokens, and no merges."""
-    extra = _extra(settings, "extra_ids", 125)
+    extra = _count_extra(settings, "extra_ids", 125)
     named = [settings.token(name, token["content"])["content"] for name, token in _BYT5_TOKENS.items()]
     sentinels = [f"<extra_id_{i}>" for i in range(extra)]
     ids = {token: i for i, token in enumerate([*named, *sorted(BYTES, key=BYTES.__getitem__), *sentinels])}
@@ -158,6 +161,7 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
     returns the normalizer's steps, in transformers' order. splits_spaces: whether white space splits texts and is lost.
     """
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
+        """Return the components, as `TokenizerRecipe.build` says."""
         pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL))
         scores, unknown = vocabulary(pieces, settings)
         ids = {text: i for i, (text, _) in enumerate(scores)}
@@ -184,37 +188,34 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
 
 
 def _plain_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Return (text, score) of each piece, and the id of the unknown one: what `_unigram` asks of a vocabulary."""
+    """Return ([(text, score) of each piece], id of the unknown piece), a vocabulary for `_unigram`, without changes."""
     return list(zip(pieces.texts, pieces.scores, strict=True)), pieces.unknown
 
 
 def _xlm_roberta_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Put fairseq's four special tokens in place of the first three pieces, and <mask> at the end.
-
-    The ids of the other pieces grow by one. Return the vocabulary and the id of <unk>, as `_unigram` asks.
-    """
+    """Return a vocabulary for `_unigram`: four special tokens of fairseq replace three pieces; <mask> is last."""
     scores, _ = _plain_vocabulary(pieces, settings)
-    return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3      # <unk>
+    return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3
 
 
 def _camembert_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Put fairseq's five special tokens in place of the first piece, and <mask> at the end."""
+    """Return a vocabulary for `_unigram`: fairseq's five special tokens replace the first piece; <mask> is last."""
     scores, _ = _plain_vocabulary(pieces, settings)
     special = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
     return [*special, *scores[1:], ("<mask>", 0.0)], 3
 
 
 def _t5_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Append T5's sentinel tokens, the last one first."""
+    """Return a vocabulary for `_unigram` with T5's sentinel tokens at the end, the last one first."""
     scores, unknown = _plain_vocabulary(pieces, settings)
-    extra = _extra(settings, "extra_ids", 100)
+    extra = _count_extra(settings, "extra_ids", 100)
     return scores + [(f"<extra_id_{i}>", 0.0) for i in range(extra - 1, -1, -1)], unknown
 
 
 def _pegasus_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Put Pegasus' masks and unknown tokens in place of the first two pieces, so that ids grow by `offset`."""
+    """Return a vocabulary for `_unigram` with Pegasus' masks and unknown tokens (`offset`) for the first two pieces."""
     scores, unknown = _plain_vocabulary(pieces, settings)
-    offset = _extra(settings, "offset", 103)
+    offset = _count_extra(settings, "offset", 103)
     if unknown < 2:
         raise FormatError("the unknown piece of the SentencePiece model is one of the two that Pegasus replaces")
     names = [settings.token(name, _PEGASUS_TOKENS[name]["content"])["content"] for name in ("pad_token", "eos_token")]
@@ -225,8 +226,8 @@ def _pegasus_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tupl
     return [*first, *scores[2:]], unknown - 2 + len(first)
 
 
-def _extra(settings: TokenizerSettings, name: str, default: int) -> int:
-    """Return a number of tokens that the settings add to a vocabulary."""
+def _count_extra(settings: TokenizerSettings, name: str, default: int) -> int:
+    """Return the number of tokens that a setting (name) adds to a vocabulary; raises `FormatError` for a wrong one."""
     extra = settings.values.get(name, default)
     if type(extra) is not int or not 0 <= extra <= _MAX_EXTRA:
         raise FormatError(f"{name} must be an integer from 0 to {_MAX_EXTRA:,}, not {shown(extra)}")
@@ -234,40 +235,40 @@ def _extra(settings: TokenizerSettings, name: str, default: int) -> int:
 
 
 def _albert_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Make pieces that end in a digit and a comma unlikely: ALBERT splits the comma off."""
+    """Return a vocabulary for `_unigram` in which a digit and a comma are unlikely in one piece: ALBERT splits them."""
     scores = [(text, score - 100 if text[-1] == "," and text[-2:-1].isdigit() else score)
               for text, score in zip(pieces.texts, pieces.scores, strict=True)]
     return scores, pieces.unknown
 
 
 def _strip(left: bool) -> dict[str, Any]:
-    """Return the step that removes white space at the end of a text. left: at its start, too."""
+    """Return the normalizer that removes white space at the end of a text. left: whether at its start, too."""
     return {"type": "Strip", "strip_left": left, "strip_right": True}
 
 
 def _lowercase(settings: TokenizerSettings, default: bool) -> list[dict[str, Any]]:
-    """Return the step that lower-cases a text, if the settings ask for it."""
+    """Return the normalizer that lower-cases a text, in a list, or no one if the settings do not ask for it."""
     return [{"type": "Lowercase"}] if settings.boolean("do_lower_case", default) else []
 
 
 def _plain_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[dict[str, Any]]:
-    """Return the steps of most classes: SentencePiece's table, no spaces at the end, one mark for several spaces."""
+    """Return most classes' normalizers: SentencePiece's table, no spaces at the end, one mark for several spaces."""
     return [*precompiled(pieces), _strip(left=False), replace(" {2,}", "▁")]
 
 
 def _albert_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[dict[str, Any]]:
-    """Return ALBERT's steps: plain quotes, no accents, lower case, SentencePiece's table, one space for several."""
+    """Return ALBERT's normalizers: plain quotes, no accents, lower case, SentencePiece's table, single spaces."""
     quotes = [replace("``", '"', "String"), replace("''", '"', "String")]
     accents = [] if settings.boolean("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
     return [*quotes, *accents, *_lowercase(settings, default=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
 def _deberta_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[dict[str, Any]]:
-    """Return DeBERTa's steps: lower case if asked for, no spaces at both ends, SentencePiece's table, single spaces."""
+    """Return DeBERTa's normalizers: lower case if set, no spaces at both ends, SentencePiece's table, single spaces."""
     return [*_lowercase(settings, default=False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
-def _lines(folder: ModelFolder, name: str) -> list[str]:
+def _read_lines(folder: ModelFolder, name: str) -> list[str]:
     """Return the lines of a vocabulary file, without spaces at their ends, and without an empty last line."""
     try:
         lines = folder.read_bytes(name, MAX_LINES).decode("utf-8").split("\n")
@@ -276,10 +277,10 @@ def _lines(folder: ModelFolder, name: str) -> list[str]:
     return [line.rstrip(" \t\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _words(folder: ModelFolder, name: str, settings: TokenizerSettings, tokens: dict[str, Token]
-           ) -> tuple[dict[str, int], str]:
-    """Return the ids of the words of a vocab.txt, and the token for unknown words; raises `FormatError` without it."""
-    ids = {line: i for i, line in enumerate(_lines(folder, name)) if line}
+def _read_words(folder: ModelFolder, name: str, settings: TokenizerSettings, tokens: dict[str, Token]
+                ) -> tuple[dict[str, int], str]:
+    """Return ({word of a vocab.txt: id}, token for unknown words); raises `FormatError` if that token is missing."""
+    ids = {line: i for i, line in enumerate(_read_lines(folder, name)) if line}
     unknown = settings.token("unk_token", tokens["unk_token"]["content"])["content"]
     if unknown not in ids:
         raise FormatError(f"the vocabulary lacks the token {shown(unknown)} for unknown words")
@@ -313,4 +314,4 @@ RECIPES: dict[str, TokenizerRecipe] = {
     "T5Tokenizer": _unigram(plain_tokens(eos="</s>", unk="<unk>", pad="<pad>"), T5, _t5_vocabulary, _plain_normalizers),
     "XLMRobertaTokenizer": _unigram(_ROBERTA_TOKENS, BOS_EOS, _xlm_roberta_vocabulary, _plain_normalizers),
 }
-"""How to make each class of tokenizer of transformers, by its name without "Fast" at the end."""
+"""The recipe of each class of tokenizer of transformers, by its name without "Fast" at the end."""

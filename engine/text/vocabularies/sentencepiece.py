@@ -1,6 +1,6 @@
-"""Read the file of a SentencePiece model: a message of Protocol Buffers, of which we need a few fields.
+"""Read the file of a SentencePiece model: a message of Protocol Buffers, of which a few fields are needed.
 
-Field numbers come from sentencepiece_model.proto of the library. Unknown fields are skipped, as in any such reader.
+Field numbers come from sentencepiece_model.proto of the library. Unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...files.reading import FormatError
 from ..safety import MAX_TOKEN, MAX_VOCABULARY
 
 MAX_MODEL = 16_000_000
-"""Limit on the bytes of a model file; the largest that we know has 5 MB, for 256,000 pieces."""
+"""The most bytes of a model file; the largest that we know has 5 MB, for 256,000 pieces."""
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """The types of a piece."""
@@ -26,7 +26,7 @@ _TYPES = {UNIGRAM: "Unigram", BPE: "BPE"}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types of Protocol Buffers."""
 _DUMMY_PREFIX, _EXTRA_WHITESPACES, _ESCAPES = 3, 4, 5
-"""Flags of a normalizer, true where the file lacks them."""
+"""Field numbers of flags of a normalizer, which are true if the file lacks them."""
 _FLOAT = struct.Struct("<f")
 
 
@@ -37,8 +37,9 @@ class PieceTable:
     texts: list[str]
     scores: list[float]
     types: list[int]
+    """One text, score and type for each piece, in the order of ids."""
     charsmap: bytes = b""
-    """The table of the normalizer, and nothing where it changes no character."""
+    """The table of the normalizer; empty if it changes no character."""
     adds_space: bool = True
     """Whether the model puts a space in front of a text."""
     removes_spaces: bool = True
@@ -53,9 +54,9 @@ class PieceTable:
 
 
 def parse_model(data: bytes, *expected: int) -> PieceTable:
-    """Return the pieces of a model of an expected type, Unigram if none is given.
+    """Return the pieces of a model file. expected: the allowed types of the model; none stands for Unigram.
 
-    Raises `FormatError`, and `UnsupportedError` for a model of another type.
+    Raises `FormatError` for a damaged file, and `UnsupportedError` for a model of another type.
     """
     expected = expected or (UNIGRAM,)
     pieces: list[tuple[str, float, int]] = []
@@ -64,7 +65,7 @@ def parse_model(data: bytes, *expected: int) -> PieceTable:
         if count > MAX_VOCABULARY:
             raise FormatError(f"the SentencePiece model has more than {MAX_VOCABULARY:,} pieces")
         if number == 1:         # pieces
-            pieces.append(_piece(_message(value)))
+            pieces.append(_parse_piece(_message(value)))
         elif number == 2:       # trainer_spec, of which field 3 is model_type
             kind = next((kind for field, kind in _fields(_message(value)) if field == 3), UNIGRAM)
         elif number == 3:       # normalizer_spec, of which field 2 is precompiled_charsmap
@@ -83,11 +84,11 @@ def parse_model(data: bytes, *expected: int) -> PieceTable:
     if len(set(texts)) != len(texts):
         raise FormatError("two pieces of the SentencePiece model are equal")
     return PieceTable(texts, scores, types, charsmap, adds_space=bool(flags[_DUMMY_PREFIX]),
-                  removes_spaces=bool(flags[_EXTRA_WHITESPACES]), kind=kind)
+                      removes_spaces=bool(flags[_EXTRA_WHITESPACES]), kind=kind)
 
 
-def _piece(data: bytes) -> tuple[str, float, int]:
-    """Return the text, the score and the type of a piece, its fields 1 to 3."""
+def _parse_piece(data: bytes) -> tuple[str, float, int]:
+    """Return (text, score, type) of the message of a piece, which are its fields 1 to 3."""
     text, score, kind = "", 0.0, NORMAL
     for number, value in _fields(data):
         if number == 1:
@@ -105,18 +106,18 @@ def _piece(data: bytes) -> tuple[str, float, int]:
 
 
 def _message(value: Any) -> bytes:
-    """Return the bytes of a field that is a message or a text; raises `FormatError` for another one."""
+    """Return the value of a field that must be bytes, those of a message or a text; raises `FormatError` otherwise."""
     if not isinstance(value, bytes):
         raise FormatError("a field of the SentencePiece model has the wrong type")
     return value
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield (number, value) of each field of a message: an int, a float, bytes, or None for a kind that we skip."""
+    """Yield (number, value) of each field of a message: an int, a float, bytes, or None for a type that is skipped."""
     position, end = 0, len(data)
     while position < end:
         key, position = _varint(data, position)
-        wire = key & 7
+        wire = key & 7      # the wire type; the other bits are the number of the field
         value: Any = None
         if wire == _BYTES:
             size, start = _varint(data, position)
@@ -133,11 +134,11 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
             raise FormatError("the file is no SentencePiece model")
         if position > end:
             raise FormatError("the SentencePiece model is cut short")
-        yield key >> 3, value  # the number of the field
+        yield key >> 3, value
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return an integer of up to ten bytes, of seven bits each, and the position after it."""
+    """Return (integer at a position, position after it): up to ten bytes of seven bits each, the lowest bits first."""
     value = 0
     if position < len(data) and data[position] < 128:  # nearly all integers have one byte
         return data[position], position + 1

@@ -1,4 +1,4 @@
-"""Assemble the components of a tokenizer as a tokenizer.json."""
+"""`Components`: the parts of a tokenizer.json, and `document`, which assembles them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Components:
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
     tokens: dict[str, Token]
-    """The special tokens by their roles, where the settings name none."""
+    """The special tokens by their roles, such as "cls_token", if the settings name no other ones."""
     template: tuple[str, str]
     """The templates of a text and of a pair of texts, as `_template` reads them; "A" adds nothing."""
     pieces: list[Token] = field(default_factory=list)
-    """Tokens of the vocabulary that are found in a text before it is split."""
+    """The tokens of the vocabulary that are found in a text before it is split."""
     decoder: dict[str, Any] | None = None
-    """How tokens become a text again."""
+    """The step that turns tokens into a text again."""
     reads_pairs: bool = True
     """Whether the tokenizer reads two texts as one sequence; if not, the template of a pair is not used."""
 
@@ -41,7 +41,7 @@ def with_second_text(single: str) -> tuple[str, str]:
 
 def wordpiece(ids: dict[str, int], unknown: str, flags: Mapping[str, Any], tokens: dict[str, Token],
               template: tuple[str, str]) -> Components:
-    """Return the components of BERT's tokenizer; flags: of its normalizer."""
+    """Return the components of BERT's tokenizer. unknown: its token for unknown words. flags: for its normalizer."""
     model = {"type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
              "max_input_chars_per_word": 100, "vocab": ids}
     normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, **flags}
@@ -51,12 +51,12 @@ def wordpiece(ids: dict[str, int], unknown: str, flags: Mapping[str, Any], token
 
 def document(components: Components, tokens: Iterable[Token], roles: Mapping[str, str], source: str, *,
              stated_ids: Mapping[str, int] | None = None, left: bool = False) -> bytes:
-    """Return a tokenizer.json; tokens that the vocabulary lacks get the next ids.
+    """Return the bytes of a tokenizer.json; added tokens that the vocabulary lacks get the next ids.
 
-    tokens: the added tokens, before those of the vocabulary. roles: the text of each special token that the templates
-    name, by its role. source: the file of the vocabulary, for messages. stated_ids: ids of tokens that the settings
-    state. left: whether truncation removes the start of a text. Raises `UnsupportedError` where a token has another id
-    than the settings state, and `FormatError`.
+    tokens: the added tokens, before `components.pieces`. roles: {role: text} of the special tokens that the templates
+    name. source: the file of the vocabulary, for messages. stated_ids: {token: id} that the settings state. left:
+    whether truncation removes the start of a text. Raises `UnsupportedError` if a token has another id than the
+    settings state, and `FormatError` for too large a document.
     """
     ids, added, stated_ids = dict(components.ids), [], stated_ids or {}
     following = max(ids.values(), default=-1) + 1
@@ -89,11 +89,14 @@ def document(components: Components, tokens: Iterable[Token], roles: Mapping[str
 
 
 _LEFT = {"direction": "Left", "max_length": 512, "strategy": "LongestFirst", "stride": 0}
-"""A truncation of which `Tokenizer` reads the direction alone; its limits are those of the model's settings."""
+"""A truncation of which `Tokenizer` reads only the direction; its limits come from the model's settings."""
 
 
 def _template(single: str, pair: str, roles: Mapping[str, str], ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return the step that adds special tokens; "cls A sep B:1" names roles, the texts A and B, and token types."""
+    """Return the step that adds special tokens, from the templates of a text (single) and of a pair of texts.
+
+    "cls A sep B:1" has roles of special tokens, the texts A and B, and the token type 1 for B; others have the type 0.
+    """
     used = {roles[word.partition(":")[0]] for word in f"{single} {pair}".split() if word[0] not in "AB"}
     return {
         "type": "TemplateProcessing",
@@ -104,7 +107,7 @@ def _template(single: str, pair: str, roles: Mapping[str, str], ids: Mapping[str
 
 
 def _piece(word: str, roles: Mapping[str, str]) -> dict[str, Token]:
-    """Return a word of a template, such as "sep:1", as `tokenizers` has it; the token type is 0 if it has none."""
+    """Return the JSON object for a word of a template, such as "sep:1"; the token type is 0 if the word has none."""
     name, _, kind = word.partition(":")
     place = {"type_id": int(kind or 0)}
     return {"Sequence": {"id": name, **place}} if name in "AB" else {"SpecialToken": {"id": roles[name], **place}}

@@ -10,11 +10,11 @@ from ...base.errors import UnsupportedError, WeightsError, shown
 from ...files.folder import ModelFolder
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""The special tokens that have a role."""
+"""The roles of special tokens."""
 MAX_ADDED = 10_000
-"""Limit on the tokens that are added to a vocabulary: `tokenizers` compares each with all others."""
+"""The most tokens that are added to a vocabulary, because `tokenizers` compares each with all others."""
 FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-"""The settings, and the tokens that older folders have beside them."""
+"""The file of the settings, and the files of tokens that older folders have beside it."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 Token = dict[str, Any]
@@ -22,15 +22,15 @@ Token = dict[str, Any]
 
 _NORMALIZES = {"do_lower_case": "lowercase", "strip_accents": "strip_accents",
                "tokenize_chinese_chars": "handle_chinese_chars"}
-"""The settings that a class such as BertTokenizer hands to its normalizer, and their names there."""
+"""{setting of a class such as BertTokenizer: its name in the normalizer, to which the class passes it}."""
 _GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Classes that leave the normalizer of a tokenizer.json as it is."""
 
 
 def with_stated_normalizer(tokenizer_json: bytes, settings: Mapping[str, Any]) -> bytes:
-    """Return a tokenizer.json whose BertNormalizer does what tokenizer_config.json states, as in transformers.
+    """Return a tokenizer.json whose BertNormalizer has the settings of tokenizer_config.json, as in transformers.
 
-    settings: the contents of tokenizer_config.json. Where both agree, or nothing is stated, the bytes stay the same.
+    settings: the contents of tokenizer_config.json. If both agree, or it has no such settings, the bytes stay the same.
     """
     stated = {key: settings[name] for name, key in _NORMALIZES.items() if type(settings.get(name)) is bool}
     if not stated or settings.get("tokenizer_class") in _GENERAL or b'"BertNormalizer"' not in tokenizer_json:
@@ -41,7 +41,7 @@ def with_stated_normalizer(tokenizer_json: bytes, settings: Mapping[str, Any]) -
         return tokenizer_json
     if stated.items() <= normalizer.items():
         return tokenizer_json
-    # Half of a surrogate pair becomes its escape in JSON again.
+    # "backslashreplace" writes half of a surrogate pair as its escape in JSON.
     changed = values | {"normalizer": normalizer | stated}
     return json.dumps(changed, ensure_ascii=False).encode(errors="backslashreplace")
 
@@ -56,8 +56,8 @@ class TokenizerSettings:
         self.values = folder.read_object_or_empty(settings)
         self.config = folder.read_object_or_empty("config.json")
         self.stated_ids: dict[str, int] = {}
-        """The id of each added token that the files state."""
-        self.added: dict[str, Token] = {}
+        """{added token: the id that the files state}."""
+        self.added: dict[str, Token] = {}       # the added tokens, by their texts
         if "added_tokens_decoder" in self.values:
             self.added = self._added_tokens(self.values["added_tokens_decoder"])
             return
@@ -78,9 +78,9 @@ class TokenizerSettings:
         return value
 
     def token(self, name: str, default: str | None = None) -> Token:
-        """Return a special token by the name of its role; default: its text where the files do not name it.
+        """Return a special token by its role (name). default: its text, if the files do not name it.
 
-        Raises `UnsupportedError` where the files say null: the tokenizer has no such token, and the caller needs it.
+        Raises `UnsupportedError` if the files say null: then the tokenizer has no such token, and the caller needs it.
         """
         if self.is_null(name):
             raise UnsupportedError(f"{self.source}: {name} is null, and this tokenizer cannot do without that token")
@@ -88,11 +88,11 @@ class TokenizerSettings:
         return self.added.get(token["content"], token)
 
     def is_null(self, name: str) -> bool:
-        """Return whether the files say that there is no special token of a role, which is not to say nothing of it."""
+        """Return whether the files say null for a role (there is no such token), which differs from not naming it."""
         return name in self.values and self.values[name] is None
 
     def tokens(self, defaults: Mapping[str, Token]) -> list[Token]:
-        """Return all tokens that are added to the vocabulary: first those with stated ids, in the order of these.
+        """Return all tokens that are added to the vocabulary: first those with stated ids, sorted by these.
 
         defaults: the special tokens by their roles, for the roles that the files do not name.
         """
@@ -107,7 +107,7 @@ class TokenizerSettings:
         return [*ordered, *usual.values(), *named, *(self._token("additional_special_tokens", one) for one in extra)]
 
     def _added_tokens(self, values: Any) -> dict[str, Token]:
-        """Return the tokens of added_tokens_decoder by their texts, and note their ids in `stated_ids`."""
+        """Return {text: token} of added_tokens_decoder, {id: token}, and note the ids in `stated_ids`."""
         if not isinstance(values, dict) or len(values) > MAX_ADDED:
             raise WeightsError(f"{self.source}: added_tokens_decoder must be an object of {MAX_ADDED:,} tokens at most")
         added = {}
@@ -128,7 +128,8 @@ class TokenizerSettings:
         self.stated_ids[content] = number
 
     def _token(self, name: str, value: Any, special: bool = True) -> Token:
-        """Return a token that a file states as a text or as an object."""
+        """Return a token that a file has as a text or as an object (value). name: its setting, for messages. special:
+        whether it is special if the object does not say it."""
         given = value if isinstance(value, dict) else {"content": value}
         special = given.get("special", special)
         token = added_token(given.get("content", ""), special) | {"normalized": not special}
@@ -141,22 +142,22 @@ class TokenizerSettings:
 
 
 def added_token(content: str, special: bool = True) -> Token:
-    """Return a token that is looked for before a text is normalized."""
+    """Return an added token with this text, which is looked for before a text is normalized."""
     return {"content": content, **dict.fromkeys(_FLAGS, False), "special": special}
 
 
 def plain_tokens(**contents: str) -> dict[str, Token]:
-    """Return special tokens by the names of their roles, "cls" for cls_token."""
+    """Return {"cls_token": token, ...} of special tokens. contents: their texts, by roles such as cls."""
     return {f"{name}_token": added_token(content) for name, content in contents.items()}
 
 
 def masks_with_space(content: str) -> dict[str, Token]:
-    """Return a mask that takes the white space before it, by the name of its role."""
+    """Return {"mask_token": token} of a mask that removes the white space in front of it."""
     return {"mask_token": added_token(content) | {"lstrip": True}}
 
 
 def distinct(tokens: Iterable[Token]) -> list[Token]:
-    """Return the first token of each content."""
+    """Return the tokens without those whose text an earlier token has."""
     by_text: dict[str, Token] = {}
     for token in tokens:
         by_text.setdefault(token["content"], token)
