@@ -30,7 +30,7 @@ def test_the_queue_with_the_least_time_is_next(clock):
     step(long, clock, 0.2)
     assert (short.used, long.used) == pytest.approx((0.01, 0.2))
     assert short._must_wait() <= 0
-    clock.now += PATIENCE       # nobody is_waiting long for one that rests
+    clock.now += PATIENCE       # nobody waits long for one that rests
     assert long._must_wait() <= 0
     step(short, clock, 0.01)
     assert long._must_wait() == pytest.approx(PATIENCE)     # it comes back within a moment
