@@ -262,7 +262,7 @@ class TextService(RequestService):
         return Written(text, thoughts, (result.logprobs or ())[result.echoed :], front, result)
 
     def _reasoning(self, request: Pending) -> Callable[[Generation], Reasoning | None]:
-        """Return a function from a work to what divides its answer into reasoning and text, or to None for text alone."""
+        """Return a function from a work to what divides its answer into reasoning and text, or to None."""
         markers = self._markers if request.task == "chat" else None
         if markers is None:
             return lambda work: None
