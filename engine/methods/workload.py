@@ -140,7 +140,7 @@ class Workload:
 
     def __init__(self, computation: Computing, inputs: Sequence[Any],
                  tokenize: Callable[[Any, Stop], Tokens] | None = None, results: Any = None, *, cost: Cost):
-        """inputs: the texts or images of the call, texts with prompts. tokenize: None if a subclass has its own `slice`.
+        """inputs: the texts, with prompts, or images. tokenize: None if a subclass has its own `slice`.
 
         results: a list or an array that gets the result of each input; None for a new list.
         """

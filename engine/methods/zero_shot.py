@@ -66,7 +66,7 @@ class ZeroShotLabels(Workload):
 
 
 class ImageLabels(Workload):
-    """The workload whose results are labels of images, by cosines of their vectors with those of sentences about labels."""
+    """The workload whose results are labels of images, by cosines of their vectors and those of sentences on labels."""
 
     def __init__(self, model: EncodingModel, images: Images, labels: Sequence[str], template: str | None,
                  multi_label: bool, top_k: int | None):
