@@ -320,7 +320,7 @@ class Reranker(Loaded):
         return [np.concatenate([prefix, ids[:limit].astype(np.int64), self._end]) for ids in starts]
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
-        """Return the joined ids of pieces, each tokenized apart. Cuts are not reported: these are not the caller's texts."""
+        """Return the joined ids of pieces, each tokenized apart. Cuts in these texts of ours are not reported."""
         with reporting(Cuts(truncation=True)):
             parts = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
         return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
