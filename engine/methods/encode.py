@@ -94,7 +94,7 @@ class _Encoding(Workload):
     def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions,
                  **settings: Any):
         """inputs: texts or pairs, token ids, or `Images`. settings: arguments of `Workload` besides `inputs`."""
-        self._encoder, self._unprompted, self._options, self._are_ids =  encoder, inputs, options, are_ids(inputs)
+        self._encoder, self._unprompted, self._options, self._are_ids = encoder, inputs, options, are_ids(inputs)
         self._width = min(options.truncate_dim or encoder.width, encoder.whole_width)
         self._prompt = ""
         if self._are_ids or isinstance(inputs, Images):

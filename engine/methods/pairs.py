@@ -45,7 +45,7 @@ class RankOptions(Options):
     activation_fn: Any = None
 
 
-def read_pairs(inputs: Any,  options: Options) -> tuple[list[tuple[str, str]], bool]:
+def read_pairs(inputs: Any, options: Options) -> tuple[list[tuple[str, str]], bool]:
     """Return pairs of texts, and whether the caller gave one pair, not a list; raises `InputError`."""
     single = is_pair(inputs)
     return check_pairs([inputs] if single else inputs), single

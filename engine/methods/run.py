@@ -95,7 +95,7 @@ def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
     show = options.pop("show_progress_bar", None)
     encode = getattr(engine, STREAMED[result].name)
     images_only = engine.reads_images and engine.text is None
-    takes_images =  engine.reads_images and STREAMED[result].prepare_images is not None
+    takes_images = engine.reads_images and STREAMED[result].prepare_images is not None
     try:
         encode([], **options)               # refuses wrong options now, and not when the first array is asked for
     except UnsupportedError:

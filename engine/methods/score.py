@@ -32,7 +32,7 @@ class ScoreOptions(Options):
     cache_key: str = option("", check_text)
 
 
-def _prepare(model: GeneratingModel, arguments: tuple[Any, Any],  options: ScoreOptions, stop: Stop = NEVER,
+def _prepare(model: GeneratingModel, arguments: tuple[Any, Any], options: ScoreOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
     """Return the call. arguments: `inputs` and `targets` of `Generator.score`; targets None scores the inputs."""
     inputs, targets = arguments

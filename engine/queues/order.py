@@ -290,7 +290,7 @@ class Order:
         for work, sign in changes:
             if work.priority == priority:
                 tokens, firsts = by_owner.get(work.owner, (0, 0))
-                by_owner[work.owner] =  tokens + sign * work.left, firsts + sign * work.first
+                by_owner[work.owner] = tokens + sign * work.left, firsts + sign * work.first
             elif work.priority > priority:
                 higher += sign * work.left
         return by_owner.pop(owner, (0, 0)), [tokens for tokens, _ in by_owner.values()], higher

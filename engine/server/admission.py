@@ -45,7 +45,7 @@ class Memory:
                 return
             growth = size - room.size
             if growth > 0:      # bytes can always be given back
-                if room.key and self._of_keys.get(room.key, 0) + growth >  self.most * OF_KEY:
+                if room.key and self._of_keys.get(room.key, 0) + growth > self.most * OF_KEY:
                     most = min(most, int(self.most * (1 - LEFT_BY_KEY)))
                 if self.used + growth > most:
                     raise Overloaded(f"the requests that wait need {self.used:,} of {self.most:,} bytes", 1.0)

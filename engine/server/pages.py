@@ -78,7 +78,7 @@ def _refuse_path(served: Served, paths: Sequence[str], request: Request, error: 
     """Return the error for an unknown path or a wrong method. paths: of the POST routes, for the message."""
     reason = "method" if error.status_code == 405 else "path"
     fault = f"this path does not take {request.method[:20]}" if reason == "method" else "there is no such path here"
-    refusal = Refusal(reason, f"{fault};  POST goes to {', '.join(paths)}")
+    refusal = Refusal(reason, f"{fault}; POST goes to {', '.join(paths)}")
     response = _refused_page(served, OPENAI, refusal, served.id_of(headers_of(request.scope)))
     response.headers.update(error.headers or {})        # Allow, for a wrong method
     return response

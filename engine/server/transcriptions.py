@@ -161,9 +161,9 @@ class TranscriptWriter:
             return {"text": heard.text} | usage
         spoken = "en" if self._task == TASKS[1] else heard.transcript.language      # translations are in English
         fields: dict[str, Any] = {"task": self._task, "language": LANGUAGES.get(spoken, spoken),
-                                  "duration":  heard.seconds, "text": heard.text}
+                                  "duration": heard.seconds, "text": heard.text}
         if "segment" in self._granularities:
-            fields["segments"] =  JsonRows(self._segments(heard))
+            fields["segments"] = JsonRows(self._segments(heard))
         if "word" in self._granularities:
             fields["words"] = JsonRows({"word": word.text.strip(), "start": word.start, "end": word.end}
                                        for word in pieces(heard.transcript, True))

@@ -125,7 +125,7 @@ class _Lane:
             begun = time.perf_counter()
             while (goes_on := _step(call)) and time.perf_counter() - begun < TURN:
                 pass        # so a short call of several steps needs one turn only
-            self._end_turn(call,  time.perf_counter() - begun, goes_on)
+            self._end_turn(call, time.perf_counter() - begun, goes_on)
             del call        # this name would keep the result alive until the next call
 
     def _next(self) -> WorkerCall | None:

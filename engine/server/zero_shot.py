@@ -31,10 +31,10 @@ class ZeroShotForm(Form):
 def zero_shot(form: ZeroShotForm, model: AnyModel) -> Wanted:
     """Return the work for /zero-shot: all labels of each text or image, the best first; raises `Refusal`."""
     parameters = form.parameters
-    inputs, single =  inputs_of("inputs", form.inputs, model)
+    inputs, single = inputs_of("inputs", form.inputs, model)
     labels, template = parameters.candidate_labels, parameters.hypothesis_template or TEMPLATE
     # Labels in one text are divided at commas. Each label becomes a hypothesis, the template with the label in it.
-    count =  labels.count(",") + 1 if isinstance(labels, str) else len(labels)
+    count = labels.count(",") + 1 if isinstance(labels, str) else len(labels)
     characters = count * len(template) + (len(labels) if isinstance(labels, str) else characters_of(labels))
     for size, most, what in ((count, MAX_LABELS, "labels"), (characters, MAX_TOKENIZED, "characters of hypotheses")):
         if size > most:
