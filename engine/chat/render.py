@@ -122,6 +122,7 @@ def _public_namespace() -> Any:
     from jinja2.utils import Namespace
 
     def check(name: Any) -> None:
+        """Raise `SecurityError`, with the message of transformers, for a name with an underscore in front."""
         if isinstance(name, str) and name.startswith("_"):
             raise SecurityError(f"Chat templates cannot store underscore-prefixed attributes on a namespace, but got "
                                 f"{name!r}. Please rename the attribute.")

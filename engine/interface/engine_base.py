@@ -42,7 +42,7 @@ def on_route(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def routed(*args: P.args, **options: P.kwargs) -> R:
-        engine: Any = args[0]
+        engine: Any = args[0]       # `self` of the method
         run: Any = method
         return run(engine.engine_of(options.pop("task", None)), *args[1:], **options)
 

@@ -271,7 +271,10 @@ class WorkQueue(ABC):
             self._stepping = ()
 
     def _step(self) -> bool:
-        """Collect works and compute something; the caller has the turn. Return False if nothing is left to do."""
+        """Collect works and compute one batch or step; return False if nothing is left to do. Needs the turn.
+
+        `TornMark.run` calls `_mend` first if an interrupt ended the step before.
+        """
         def run() -> bool:
             self._collect()
             with self.cpus:

@@ -266,11 +266,12 @@ class Exchange:
         return self._begun + seconds
 
     async def _body(self, room: Room) -> bytes:
-        """Return the body; raises `Refusal` for a large or slow one and a wrong type, `Overloaded`, and `Gone`."""
+        """Return the body, and count its memory; raises `Refusal`, `Overloaded`, and `Gone`."""
         self._check_type()
         size, parts = 0, []
 
         def add(part: bytes) -> None:
+            """Keep a part of the body, and count its memory."""
             nonlocal size
             parts.append(part)
             size += len(part)
@@ -344,6 +345,7 @@ class Exchange:
         gone = False
 
         def leave() -> None:
+            """End the wait because the client has gone; the protocol calls it."""
             nonlocal gone
             gone = True
             waiter.cancel()

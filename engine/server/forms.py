@@ -147,7 +147,7 @@ def memory_of(data: bytes) -> tuple[int, int]:
 
 
 def read_fields(data: bytes, limit: int) -> dict[str, Any]:
-    """Return the fields of a body; raises `Refusal`."""
+    """Return the fields of a body of JSON, unchecked; raises `Refusal`. limit: the most bytes of the body."""
     try:
         fields = parse_json(data, limit)
     except FormatError as error:
@@ -283,7 +283,7 @@ def texts_or_ids(name: str, value: Any) -> tuple[list[Any], bool]:
 
 def characters_of(inputs: Sequence[Any]) -> int:
     """Return the number of characters of all texts and tuples of texts among the inputs; others count 0."""
-    texts = [text for item in inputs for text in (item if isinstance(item, tuple) else (item,))]
+    texts = (text for item in inputs for text in (item if isinstance(item, tuple) else (item,)))
     return sum(len(text) for text in texts if isinstance(text, str))
 
 

@@ -100,11 +100,13 @@ def _metrics(served: Served, scope: Scope) -> Response:
 
 
 def _models(served: Served, scope: Scope) -> Response:
-    return _json({"object": "list", "data": [_model_of(served, each, name) for each in served.models
-                                             for name in each.names]})
+    """Return OpenAI's list of all models, one object for each name."""
+    return _json({"object": "list", "data": [_model_of(served, model, name) for model in served.models
+                                             for name in model.names]})
 
 
 def _model(served: Served, scope: Scope) -> Response:
+    """Return OpenAI's object of the model that the path names; raises `Refusal` for an unknown name."""
     name = scope["path_params"]["name"]
     model = served.named(name)
     return _json(_model_of(served, model, name if name in model.names else model.names[0]))      # never a silent name

@@ -82,6 +82,7 @@ class Joined:
         self._transport.write_eof()
 
     def _flush(self) -> None:
+        """Write the gathered data with one system call."""
         if self._parts:
             data, self._parts = b"".join(self._parts), []
             self._transport.write(data)

@@ -286,6 +286,7 @@ class RequestService(ABC):
         """Let a worker run `call`, or its steps, and then `then` with the result; an error settles the request."""
 
         def done(result: Any, error: BaseException | None) -> None:
+            """Go on with the result, or settle the request; the worker calls it once, with one of both."""
             if error is not None:
                 self._settle(request, error)
             elif not request.settled:

@@ -150,7 +150,7 @@ class Service(RequestService):
         self._admission.check_wait(self._waiting_tokens, lambda: self._queue.before_first(key, first=1))
 
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
-        # The rows of `rank` are the documents of (query, documents).
+        """Return whether the threads for long requests prepare it; of (query, documents), the documents count."""
         rows = inputs[1] if task == "rank" and isinstance(inputs, (tuple, list)) and len(inputs) == 2 else inputs
         return super()._is_long(task, rows, size)
 

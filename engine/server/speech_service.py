@@ -172,7 +172,7 @@ class LetterHearing(Hearing):
         self._windows -= 1
 
     def heard(self) -> Heard:
-        # The task returns the text alone where no times were asked for.
+        """Return the result, and stream its whole text; the task returns a text alone if no times were asked for."""
         transcript = self._returned if isinstance(self._returned, Transcript) else Transcript(self._returned, "")
         self.stream.add(transcript.text)
         return Heard(transcript, [], self.seconds)
@@ -508,11 +508,13 @@ class SpeechService(RequestService):
         self._settle(request, Answer(heard, [], [], times, heard.bytes))
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
+        """Give a request its answer or its error, and end its recording and its stream after an error."""
         super()._settle(request, result)
         if isinstance(result, BaseException):
             self._drop(request, result)
 
     def _cancel(self, request: Pending) -> None:
+        """Settle a request that its client has cancelled, and end its recording and its stream."""
         super()._cancel(request)
         self._drop(request, Cancelled())
 

@@ -187,6 +187,7 @@ class Server(uvicorn.Server):
         self._served, self._begin = served, begin
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start as uvicorn does, with the kernel's backlog of connections set again, and call `begin`."""
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(BACKLOG)        # asyncio has set the kernel's backlog to `accepted`

@@ -243,6 +243,7 @@ class ChatWriter(TextWriter):
         return self._service.marker
 
     def choice(self, number: int, answer: Written) -> dict[str, Any]:
+        """Return the item of `choices` in a body for one whole answer."""
         message = {"role": "assistant", "content": answer.text, "refusal": None}
         if answer.reasoning:
             message["reasoning_content"] = answer.reasoning
@@ -250,6 +251,7 @@ class ChatWriter(TextWriter):
                 "finish_reason": _reason(answer)}
 
     def choices(self, number: int, piece: Written) -> Iterator[dict[str, Any]]:
+        """Yield up to four items: the role before the first piece, new reasoning, new text, and the end."""
         if number not in self._begun:
             self._begun.add(number)
             yield self._delta(number, {"role": "assistant", "content": ""})
@@ -286,6 +288,7 @@ class CompletionWriter(TextWriter):
         self._offsets: dict[int, int] = {}      # characters of each answer before its next token
 
     def choice(self, number: int, answer: Written) -> dict[str, Any]:
+        """Return the item of `choices` for an answer or for a piece of one, behind the echoed prompt, if any."""
         front, choice = answer.front, dict[str, Any](index=number)      # front: the prompt, with the first piece alone
         logprobs = [*answer.logprobs] if front is None or not self._echo else [*front.logprobs, *answer.logprobs]
         if front is not None and self._prompt_top is not None:
@@ -295,6 +298,7 @@ class CompletionWriter(TextWriter):
                          "finish_reason": None if answer.result is None else _reason(answer)}
 
     def choices(self, number: int, piece: Written) -> Iterator[dict[str, Any]]:
+        """Yield one item for a piece, unless it says nothing new."""
         if piece != _NO_PIECE:
             yield self.choice(number, piece)
 

@@ -131,7 +131,7 @@ class TextService(RequestService):
         self._admission.check_wait(load.seconds, lambda: load.before_first(key or None, 0.0, 1))
 
     def _end(self) -> None:
-        # The queue belongs to the model, and outlives the service.
+        """End the thread of the model. The queue belongs to the model, so it must forget this service."""
         self._queue.watcher = lambda rows, read, seconds: None
         super()._end()
 
@@ -179,7 +179,7 @@ class TextService(RequestService):
         if work.packed is not None or work.scores_prompt:       # each sample reads all of them
             return work.samples * work.tokens_in
         unread = max(1, work.tokens_in - self._queue.prefixes.known(work.prompt, work.cache_key))
-        return unread + (work.samples - 1) * min(unread, BLOCK)     # others share its blocks
+        return unread + (work.samples - 1) * min(unread, BLOCK)     # the others find the blocks of the first
 
     def _follow(self, request: Pending, prepared: PreparedWorks, parts: Sequence[Sequence[Generation]],
                 tickets: Sequence[DecoderTicket]) -> None:
@@ -268,7 +268,7 @@ class TextService(RequestService):
             return lambda work: None
 
         def reasoning(work: Generation) -> Reasoning:
-            # Some templates begin the reasoning in the prompt: then the answer itself has no opening marker.
+            """Return what divides an answer, which has no opening marker if the prompt ends with that already."""
             tail = self.model.tokenizer.decode(work.prompt[-8:].tolist(), skip_special_tokens=False).rstrip()
             return Reasoning(markers, tail.endswith(markers[0]))
 

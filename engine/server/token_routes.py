@@ -61,6 +61,7 @@ class MessagesKind(ServiceKind):
     """A form of requests with the fields of a chat, which need a chat template; unknown fields are ignored."""
 
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
+        """Return the work for the fields of a request; raises `Refusal` for a model that writes no texts."""
         service = text_service(service, path)
         return super().wanted(known_fields(fields, CHAT)[0], service, path)
 
@@ -70,6 +71,7 @@ def tokenize_prompt(form: PromptForm, service: RequestService) -> Wanted:
     check_most("prompt", len(form.prompt), MAX_TOKENIZED, "characters", "tokens")
 
     def body(answer: Answer, asked: Asked) -> Any:
+        """Tokenize the prompt, and return the JSON of the answer; a worker calls it."""
         tokenizer = _tokenizer(service)
         ids = tokenizer.encode(form.prompt, add_special_tokens=form.add_special_tokens)
         return _ids(service, ids, bool(form.return_token_strs))
@@ -82,6 +84,7 @@ def tokenize_content(form: ContentForm, service: RequestService) -> Wanted:
     check_most("content", len(form.content), MAX_TOKENIZED, "characters", "tokens")
 
     def body(answer: Answer, asked: Asked) -> Any:
+        """Tokenize the content, and return the JSON of the answer; a worker calls it."""
         tokenizer = _tokenizer(service)
         if form.parse_special:
             ids = tokenizer.encode(form.content, add_special_tokens=form.add_special)
