@@ -75,7 +75,7 @@ class ImageSide:
 def _ops_of(backend: Backend, threads: int, portable: bool, *parts: Mapping[str, Any]) -> Ops:
     """Return the single operations of a backend. parts: mappings with the arrays that many calls get as arguments."""
     ops = backend.ops(threads, portable)
-    ops.keep(_arrays_of(parts))     # the backend may keep them packed
+    ops.keep(_arrays_of(parts))     # they never change, so copies on a GPU may stay
     return ops
 
 

@@ -221,7 +221,7 @@ class Loaded(metaclass=_Named):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, of the results where sources have another: encode, decode and special_tokens.
+        """The tokenizer of the model's results (sources may have another one): encode, decode and special_tokens.
 
         Raises `UnsupportedError` for a model without a tokenizer.
         """

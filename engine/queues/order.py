@@ -130,7 +130,8 @@ class _Level:
         owner = self.owners[entry.work.owner]
         self._end(owner, entry)
         heap = owner.heaps.get(entry.work.job, [])
-        if owner.works and len(heap) > 2 * owner.works + 64:    # most entries are of dropped works, and hold memory
+        # Most entries of a large heap are of dropped works, and hold memory: rebuild it.
+        if owner.works and len(heap) > 2 * owner.works + 64:
             heap[:] = [item for item in heap if item[2].waits]
             heapq.heapify(heap)
 

@@ -312,7 +312,7 @@ class WorkQueue(ABC):
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
                 self._finish(late, TimedOut(late.stop.message))
-        if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
+        if len(self._deadlines) > 2 * len(self._open) + 64:     # a large heap, mostly of works that have ended: rebuild
             self._deadlines = [item for item in self._deadlines if item[1] in self._open]
             heapify(self._deadlines)
 

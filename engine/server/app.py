@@ -51,7 +51,7 @@ class App:
         self._pages = make_pages(served, self._endpoints)     # GET pages, and the errors of unknown paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request: POST to a route by its endpoint, all others by the pages."""
         endpoint = self._endpoints.get(scope["path"]) if scope["method"] == "POST" else None
         await (endpoint or self._pages)(scope, receive, send)
 

@@ -71,5 +71,6 @@ class Turn:
         ahead = [turn for turn in self._turns.turns if turn is not self and turn.used < self.used]
         if any(turn.is_waiting for turn in ahead):
             return None
+        # A queue ahead that has just ended a step probably has another one soon.
         last_end = max((turn._ended for turn in ahead), default=0.0)
         return last_end + PATIENCE - time.perf_counter()

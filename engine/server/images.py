@@ -81,7 +81,7 @@ class SentImages(Images):
 
 
 def reads_images(model: AnyModel) -> bool:
-    """Return whether a model reads images, beside texts or reads_no_texts."""
+    """Return whether a model reads images, beside texts or alone."""
     return getattr(model, "reads_images", False)
 
 
@@ -123,7 +123,7 @@ def images_or_texts(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
 
 
 def sent_images(name: str, values: Sequence[str], model: AnyModel) -> SentImages:
-    """Return the images of a field that has images reads_no_texts, each in base64; raises `Refusal`."""
+    """Return the images of a field that has images alone, each in base64; raises `Refusal`."""
     inputs, _ = inputs_of(name, [Item(image=value) for value in values], model)
     assert isinstance(inputs, SentImages)
     return inputs

@@ -27,7 +27,7 @@ Steps: TypeAlias = Generator[Any, None, Any]
 
 
 TURN = 0.002
-"""The seconds for which a thread running steps of one call before it looks for the next call."""
+"""The seconds for which a thread runs steps of one call before it looks for the next call."""
 
 
 class Result(Future[Any]):
@@ -70,7 +70,7 @@ class WorkerCall:
 
 @dataclass(eq=False)
 class _Key:
-    """The calls of one API key in a lane; it is there while a call of it waits or running."""
+    """The calls of one API key in a lane; it is there while a call of it waits or runs."""
     used: float
     """Its virtual time: `_Lane._start` when it came, plus the seconds that its calls have used."""
     start: float = 0.0
@@ -164,7 +164,7 @@ class _Lane:
         self._bell.put(True)
 
     def _end_threads(self) -> None:
-        """End the threads if no call waits or running; the caller holds the lock."""
+        """End the threads if no call waits or runs; the caller holds the lock."""
         if not self._keys:
             for _ in self._threads:
                 self._bell.put(False)
