@@ -245,7 +245,7 @@ class Exchange:
         return wanted
 
     def _read(self, data: bytes) -> tuple[Wanted, Named]:
-        """Return the work for a body, and the model that does it; raises `Refusal`."""
+        """Return (the work for a body, the model that does it); raises `Refusal`."""
         fields = read_fields(data, self._served.settings.max_body)
         kind = self._route.kind_of(fields)
         self._family = kind.family

@@ -96,7 +96,6 @@ def inputs_of(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
 def images_or_texts(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
     """Return the inputs of a field, and whether it has one input, not a list; raises `Refusal`.
 
-
     The inputs are `SentImages`, or a list of texts or of lists of token ids. A str is an image where the model reads no
     texts, and where it is a data URL.
     """

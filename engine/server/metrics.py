@@ -107,7 +107,7 @@ class Metrics:
         yield _number("te_queue_size", "Requests that wait for their answer",
                       sum(each.waiting_requests for each in counts), "gauge")
         yield _number("engine_queue_bytes", "Memory of what waits, and of answers that are not whole",
-                      counts[0].waiting_bytes, "gauge")
+                      counts[0].waiting_bytes, "gauge")       # all services share one count
         yield _number("engine_log_lines_lost_total", "Lines of the log that nobody read, or that could not be written",
                       logs.WRITER.lost)
         rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")

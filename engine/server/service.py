@@ -27,7 +27,7 @@ from .workers import Steps, run
 
 
 class Service(RequestService):
-    """An encoder, or a model that ranks, that answers many requests at once; it knows nothing of HTTP.
+    """Serves an encoder, or a model that ranks, to many clients at once; it knows nothing of HTTP.
 
     Tokens of many requests are computed together, in fair turns, and each request gets the bits of a call of the
     library for it alone. The arguments of `submit` besides those that all services have:

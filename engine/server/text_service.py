@@ -176,7 +176,7 @@ class TextService(RequestService):
 
     def _unread(self, work: Generation) -> int:
         """Return about how many tokens of a work the model has to read, because the cache has them in no prefix."""
-        if work.packed is not None or work.scores_prompt:       # each sample reads all of them
+        if work.packed is not None or work.scores_prompt:       # not looked up in the cache
             return work.samples * work.tokens_in
         unread = max(1, work.tokens_in - self._queue.prefixes.known(work.prompt, work.cache_key))
         return unread + (work.samples - 1) * min(unread, BLOCK)     # the others find the blocks of the first
@@ -337,6 +337,7 @@ def fingerprint_of(model: Generator, checksum: str) -> str:
 
 def default_cache_tokens(model: Generator) -> int:
     """Return the default of the most tokens in the cache: a quarter of the memory, or a whole context for each row.
+
     Both keys and values count; the result is a multiple of `BLOCK`.
     """
     config, rows = model.prepared.config, model.prepared.budget.rows
