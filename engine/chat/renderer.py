@@ -229,7 +229,7 @@ class _Process:
         while data:
             self._wait(self._to, select.POLLOUT, until, stop)
             try:
-                data = data[self._to.write(data[:_BLOCK]) or 0 :]
+                data = data[self._to.write(data[:_BLOCK]) or 0 :]       # None if the pipe is full again
             except BrokenPipeError:
                 return      # the last answer of the process, in the other pipe, says why
             except ValueError:
@@ -270,7 +270,7 @@ class _Process:
             try:
                 if _ready(pipe.fileno(), event, _LOOK_SECONDS):
                     return
-            except ValueError:
+            except ValueError:      # another thread, or a fork, has closed the pipe
                 raise _closed() from None
             if time.monotonic() > until:
                 raise InputError(f"the chat template has no result after {WALL_SECONDS:.0f} s")

@@ -70,9 +70,10 @@ class ImageLabels(Workload):
 
     def __init__(self, model: EncodingModel, images: Images, labels: Sequence[str], template: str | None,
                  multi_label: bool, top_k: int | None):
-        """Raises `UnsupportedError` for a model that does not compare images with texts.
+        """template: of the sentences about labels, with {} for a label; None for `IMAGE_TEMPLATE`.
 
-        CLIP's training compared labels with each other, so that it has no probability of a label alone.
+        Raises `UnsupportedError` for a model that does not compare images with texts, and for multi_label with a model
+        such as CLIP, whose training compared labels with each other, so that no label has a probability alone.
         """
         encoder = model.image_encoder
         settings = encoder.settings

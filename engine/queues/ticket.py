@@ -76,5 +76,5 @@ class Ticket:
 
     def _raise(self) -> None:
         """Raise the error of the work, if it has ended with one."""
-        if self.entry.end is not True and (error := self.error) is not None:
+        if self.entry.end is not True and (error := self.error) is not None:        # True, the usual case, costs least
             raise error

@@ -479,7 +479,7 @@ class WorkQueue(ABC):
         self._bell.put(None)
         if (thread := self._thread) is not None:
             thread.join()
-        else:
+        else:       # this thread computes what waits
             with self._turn.take():
                 while self._step():
                     pass
