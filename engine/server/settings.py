@@ -80,7 +80,7 @@ class Settings:
     """Other names of it that requests may use and no answer shows, such as a path."""
     max_batch_tokens: int = 1024
     max_wait: float = 2.0
-    """The most seconds that a request may wait for its first batch."""
+    """The most seconds that a request may wait for its first batch or its first token."""
     timeout: float = 60.0
     """The most seconds from a request to its answer, for models that compute vectors or ranks."""
     text_timeout: float = 600.0

@@ -94,7 +94,7 @@ class _Lane:
         self._lock = threading.Lock()       # guards all fields but the bell
         self._bell: SimpleQueue[bool] = SimpleQueue()
         """Wakes the threads: it has True for each waiting call, and False for each thread that has to end."""
-        self._held = 0      # True that woke threads in vain, as the keys of all waiting calls had enough threads
+        self._held = 0      # how often a thread woke in vain, as the keys of all waiting calls had enough
         self._threads = [threading.Thread(target=self._work, name=f"engine-{name}-{i}", daemon=True)
                          for i in range(threads)]
         for thread in self._threads:
