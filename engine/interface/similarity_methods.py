@@ -70,6 +70,7 @@ class SimilarityMethods(EngineBase):
             return None
         check_sparse(a, b)
         head = self.heads.get("encode_sparse")
+        # A model with dense vectors, too, has a similarity function for these; its sparse ones need dot products.
         return self.similarity_fn_name if head is None or head.reads_numbers else "dot"
 
     def _late_similarity(self, a: Any, b: Any) -> str | None:

@@ -44,7 +44,7 @@ _TOKEN, _LOGPROB = 96, 640
 that the answer has of a token."""
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1.0625}
 """The bytes of a number in the cache, by its precision; int8 has a scale of 4 bytes for about 64 numbers."""
-_READ, _NEW = 32, 4
+_PROMPT_TOKENS, _NEW_TOKENS = 32, 4
 """The numbers of tokens of the prompt and of the answer that a model computes before it serves."""
 
 
@@ -97,12 +97,13 @@ class TextService(RequestService):
 
     def _warm(self) -> None:
         """Make some tokens twice: the first call brings the weights into memory, the second one gives the rates."""
-        longest = self.model.prepared.lengths.prompt.most or _READ
-        settings = {"max_new_tokens": _NEW, "min_new_tokens": _NEW, "num_beams": 1, "do_sample": False}
+        longest = self.model.prepared.lengths.prompt.most or _PROMPT_TOKENS
+        settings = {"max_new_tokens": _NEW_TOKENS, "min_new_tokens": _NEW_TOKENS, "num_beams": 1, "do_sample": False}
         for i in range(2):
             self.load.forget_rates()
             # Another prompt and a key of its own, so that no prefix of it is in the cache already.
-            self.submit("generate", [[i] * max(1, min(_READ, longest - _NEW))], settings | {"cache_key": "\0"}).result()
+            prompt = [i] * max(1, min(_PROMPT_TOKENS, longest - _NEW_TOKENS))
+            self.submit("generate", [prompt], settings | {"cache_key": "\0"}).result()
         self.load.lengths.clear()       # lengths of answers of clients alone are expected
 
     @property
