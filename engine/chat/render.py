@@ -128,6 +128,8 @@ def _public_namespace() -> Any:
                                 f"{name!r}. Please rename the attribute.")
 
     class PublicNamespace(Namespace):
+        """Jinja's namespace, whose attributes a template may set, without private names."""
+
         def __init__(*args: Any, **kwargs: Any) -> None:        # so that a template may name an attribute `self`
             attributes = dict(*args[1:], **kwargs)
             for name in attributes:
@@ -260,6 +262,8 @@ def set_filter(program: bytes) -> str:
         return f"the engine has none for {os.uname().machine}"
 
     class Program(ctypes.Structure):
+        """`struct sock_fprog` of the kernel: the number of the instructions, and a pointer to them."""
+
         _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl

@@ -45,7 +45,7 @@ _LENGTHS = (1, 2, 5, 16, 40, 100)
 
 
 class TriedEncoder(Protocol):
-    """The part of `Engine` that this module uses."""
+    """The attributes and methods of `Engine` that `fastest_engine` uses."""
 
     config: ModelConfig
     text: TextConfig | None

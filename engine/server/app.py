@@ -39,7 +39,7 @@ class Gone(Exception):
 
 
 class App:
-    """The ASGI application of a service.
+    """The ASGI application of a server: it gives each request to the endpoint of its route, or to the pages.
 
     A request to a route goes straight to its `Endpoint`, which makes an answer of every error; Starlette has the pages,
     and the errors of paths and methods. Its layers around a request took a tenth of the event loop's time.

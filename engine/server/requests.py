@@ -134,7 +134,7 @@ LONG_BYTES = 2**19
 
 
 class RequestService(ABC):
-    """One loaded model that answers many requests at once; it knows nothing of HTTP. Any thread may call it."""
+    """Serves one loaded model to many requests at once; it knows nothing of HTTP. Any thread may call it."""
 
     model: Any
     """The loaded model: an `Engine`, a `Reranker`, a `Generator` or a `Transcriber`."""
