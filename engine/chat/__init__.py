@@ -1,4 +1,4 @@
-"""Messages of a chat to a prompt: the model's own template, which a process of its own renders."""
+"""Turn the messages of a chat into a prompt by the template of the model, which a separate process renders."""
 
 from .replies import Reply as Reply
 from .terminal import Talk as Talk

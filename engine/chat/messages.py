@@ -1,4 +1,4 @@
-"""Check the messages of a chat, and everything else that a template gets, and make plain JSON of them."""
+"""Check the messages of a chat and all other values for a template, and turn them into plain JSON."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from ..base.errors import InputError, listed, shown
 from ..model.config_checks import is_unicode
 
 MAX_CHARACTERS = 4_000_000
-"""The most characters of all texts of a conversation, with its tools, documents and options."""
+"""The most characters of all texts of a conversation, its tools, documents and options included."""
 MAX_VALUES = 200_000
-"""The most values of the same."""
+"""The most JSON values of a conversation, its tools, documents and options included."""
 MAX_DEPTH = 100
 """How deep lists and objects may be nested in one another."""
 MAX_BITS = 1024
 """The most bits of an integer."""
 REASONING = ("reasoning_content", "thinking", "reasoning")
-"""The names under which a message has its reasoning. The first is the one that templates read."""
+"""The keys under which a message may have its reasoning. Templates read the first one."""
 _EXPECTED = ('messages must be a text, which is one message of a user, a list such as [{"role": "user", "content": '
              '"Hello"}], or a list of such lists')
 _MEDIA = ("image", "audio", "video", "file")
-"""What the types of parts begin with, perhaps after "input_", that no text is."""
+"""The beginnings, perhaps after "input_", of the types of parts that are no text."""
 
 Message = dict[str, Any]
 
 
 class Plain:
-    """Makes plain JSON of values, and counts them against the limits of one conversation."""
+    """Turns values into plain JSON, and counts them against the limits of one conversation."""
 
     def __init__(self, change: Callable[[str], str] = str):
-        """change: what becomes of each text, but of no key by which a template can ask for a value."""
+        """change: is applied to each text, but not to keys that are identifiers, by which a template reads a value."""
         self._change, self._values, self._characters = change, 0, 0
 
     def value(self, value: Any, where: str, depth: int = 0) -> Any:
-        """Return a value of which every part is None, a bool, an int, a float, a str, a list or a dict.
+        """Return a value as None, bool, int, float, str, list and dict alone, at all depths.
 
-        where: what messages call the value. Raises `InputError` for a value that is no JSON, or above a limit.
+        where: the name of the value in messages. Raises `InputError` for a value that is no JSON, or above a limit.
         """
         self._values += 1
         if self._values > MAX_VALUES:
@@ -52,7 +52,7 @@ class Plain:
         if isinstance(value, str):
             return self._change(self._text(value, where))
         if isinstance(value, int):
-            number = int.__int__(value)
+            number = int.__int__(value)     # of a subclass, too, such as IntEnum
             if number.bit_length() > MAX_BITS:
                 raise InputError(f"{where} has an integer of more than {MAX_BITS:,} bits")
             return number
@@ -63,7 +63,7 @@ class Plain:
         return self._collection(value, where, depth)
 
     def _collection(self, value: Any, where: str, depth: int) -> Any:
-        """Return a list or an object as plain JSON, also of a dataclass or of pydantic; raises `InputError`."""
+        """Return a list, mapping, dataclass or object of pydantic as plain JSON; raises `InputError` for others."""
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         elif not isinstance(value, (Mapping, list, tuple)) and callable(getattr(value, "model_dump", None)):
@@ -84,7 +84,7 @@ class Plain:
         return plain
 
     def _text(self, text: str, where: str) -> str:
-        """Count the characters of a text, and return it as a plain str, of whichever subclass it is."""
+        """Count the characters of a text, and return it as a plain str, and not an object of a subclass."""
         self._characters += len(text)
         if self._characters > MAX_CHARACTERS:
             raise InputError(f"{where}: the texts of one conversation have more than {MAX_CHARACTERS:,} characters")
@@ -95,7 +95,7 @@ class Plain:
 
 
 def conversations_of(messages: Any) -> tuple[list[Sequence[Any]], bool]:
-    """Return the conversations of an argument, and whether it is one conversation alone; raises `InputError`.
+    """Return (a list of conversations, whether the argument is one conversation, not a list); raises `InputError`.
 
     A text is a conversation of one message of a user.
     """
@@ -109,12 +109,12 @@ def conversations_of(messages: Any) -> tuple[list[Sequence[Any]], bool]:
         raise InputError("there are no messages; a conversation needs one at least")
     if any(isinstance(item, str) for item in messages):
         raise InputError(f"{_EXPECTED}; a text in a list may be a message or a conversation, so write what it is")
-    lists = [isinstance(item, (list, tuple)) for item in messages]
-    if not any(lists):
+    are_lists = [isinstance(item, (list, tuple)) for item in messages]
+    if not any(are_lists):
         return [messages], True
-    if not all(lists):
-        raise InputError(f"{_EXPECTED}; this list has both, a message at place {lists.index(False)} and a list at "
-                         f"place {lists.index(True)}")
+    if not all(are_lists):
+        raise InputError(f"{_EXPECTED}; this list has both, a message at place {are_lists.index(False)} and a list at "
+                         f"place {are_lists.index(True)}")
     return list(messages), False
 
 
@@ -155,14 +155,14 @@ def _check_content(content: Any, where: str) -> None:
 
 
 def with_one_text(message: Message) -> Message:
-    """Return a message without parts: their texts, with a line feed between them, are then the content."""
+    """Return a message whose content, if it has parts, is their texts joined with line feeds."""
     if not isinstance(message.get("content"), list):
         return message
     return message | {"content": "\n".join(part["text"] for part in message["content"])}
 
 
 def with_reasoning(messages: Sequence[Message]) -> list[Message]:
-    """Return messages whose reasoning, under whichever name it came, stands where templates look for it."""
+    """Return messages whose reasoning, if any, also stands under "reasoning_content" and "thinking" for templates."""
     changed = []
     for message in messages:
         reasoning = next((message[name] for name in REASONING if message.get(name) is not None), None)
@@ -184,15 +184,15 @@ def plain_documents(documents: Any, plain: Plain) -> Any:
 
 
 def printable(text: str) -> str:
-    """Return a text of a model or a template without characters that would change what a terminal does."""
-    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+    """Return an untrusted text for a terminal, with U+FFFD for control characters, which could change its state."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
 
 
 def _objects(values: Any, name: str, expected: str, plain: Plain) -> list[Any]:
-    """Return a list of objects as plain JSON; raises `InputError`. name: the caller's argument; expected: its items."""
+    """Return a list of objects as plain JSON; raises `InputError`. name, expected: argument and items, for it."""
     if callable(values) or (isinstance(values, (list, tuple)) and any(map(callable, values))):
         raise InputError(f"{name} has a function of Python, which is no JSON; describe it: {name} must be a list of "
                          f"{expected}")
-    if not isinstance(values, (list, tuple)) or not all(isinstance(one, Mapping) for one in values):
+    if not isinstance(values, (list, tuple)) or not all(isinstance(item, Mapping) for item in values):
         raise InputError(f"{name} must be a list of {expected}, not {shown(values)}")
-    return [plain.value(one, f"{name}[{i}]") for i, one in enumerate(values)]
+    return [plain.value(item, f"{name}[{i}]") for i, item in enumerate(values)]

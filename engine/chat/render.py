@@ -1,11 +1,11 @@
-"""What the renderer runs: a process that renders templates of model files, and that can do nothing else.
+"""The program of the process that renders chat templates of model files, and that can do nothing else.
 
 A template is a program, and comes from whoever made the model. Jinja's sandbox keeps it away from Python, and has been
 escaped before (CVE-2024-56201, CVE-2024-56326, CVE-2025-27516). So this process has limits on memory and time, no file
 but the two pipes to its parent, and a filter of system calls, before it reads the first template.
 
-The parent starts this file by its path, without the engine. So it imports the standard library and Jinja2 alone, and
-all that it may ever need it imports before the filter is set, because the filter forbids to open files.
+`renderer.py`, in the parent, starts this file by its path, without the engine. So it imports the standard library and
+Jinja2 alone, and imports all that it may need before the filter is set, because the filter forbids to open files.
 
     request     length, number, JSON: template and values; or template alone, for its own texts
     answer      length, number, kind, text in UTF-8
@@ -33,27 +33,27 @@ from typing import Any
 REQUEST = struct.Struct("<IQ")
 ANSWER = struct.Struct("<IQB")
 READY, TEXT, REFUSED, FAILED, LONG, MEMORY, LEAVING = range(7)
-"""The kinds of answers: the process is ready, with the reason why it has no filter, if so; a text; the template raised
-an exception itself; another exception; the text is too long; there is no memory for it; the process ends and has not
-read a request."""
+"""The kinds of answers: the process is ready (its text: "", or why it has no filter); a rendered text; the template
+called `raise_exception`; another exception; the text is too long; the memory is too small; the process ends without
+having read another request."""
 MAX_ANSWER = 4_000_000
-"""The most characters of a text."""
+"""The most characters of a rendered text."""
 MAX_ERROR = 1000
 """The most characters of the message of an exception."""
 SECONDS = 3.0
 """The CPU time of one request."""
 MEMORY_BYTES = 256 * 2**20
-"""The address space that the process may have above what it has when it is ready."""
+"""The bytes of address space that the process may take after it is ready."""
 ROOM_BYTES = 224 * 2**20
-"""The address space that must be free before the next request; otherwise the process ends, and the next one has all."""
+"""The bytes of address space that must be free before a request; otherwise the process ends, and a new one begins."""
 IDLE_SECONDS = 60.0
-"""How long the process waits for a request before it ends."""
+"""How long the process waits for a request before it ends, in seconds."""
 _ALL_SECONDS = 3600
-"""The CPU time of the process. It ends before that by itself; the limit is for a process that somebody took over."""
+"""The limit on the CPU time of the process. It ends itself before that; the limit is for a hijacked process."""
 _KEPT = 8
-"""How many compiled templates are kept."""
+"""The most compiled templates that are kept."""
 _NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
-"""The numbers of prctl(2)."""
+"""The constants PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP and SECCOMP_MODE_FILTER of prctl(2)."""
 
 WARM_UP = """{# every construct, so that nothing is imported later #}
 {%- set ns = namespace(first=true, n=0) %}
@@ -85,7 +85,7 @@ WARM_UP_ERRORS = ("{{ raise_exception('a') }}", "{% if %}", "{{ a.b.c }}", "{{ '
 
 
 def _extension() -> Any:
-    """Return the extension for the tag `generation`, which marks what the assistant says, and changes no text."""
+    """Return Jinja's extension for the tag `generation`, which marks texts of the assistant; here it has no effect."""
     from jinja2 import nodes
     from jinja2.ext import Extension
 
@@ -95,6 +95,7 @@ def _extension() -> Any:
         tags = {"generation"}  # noqa: RUF012, as Jinja's own extensions write it
 
         def parse(self, parser: Any) -> Any:
+            """Return the node of a block, which calls `_passed_on`; Jinja calls this at the tag."""
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return nodes.CallBlock(self.call_method("_passed_on"), [], [], body).set_lineno(line)
@@ -106,7 +107,7 @@ def _extension() -> Any:
 
 
 class _NewDict:
-    """What templates get as `dict`: it makes dictionaries, and lacks the attributes of the type."""
+    """The object that templates get as `dict`: it makes dictionaries, but lacks the type's attributes."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
@@ -116,16 +117,19 @@ class _NewDict:
 
 
 def _public_namespace() -> Any:
-    """Return the global `namespace` without names that begin with an underscore."""
+    """Return the class that templates get as `namespace`; it refuses names that begin with an underscore."""
     from jinja2.exceptions import SecurityError
     from jinja2.utils import Namespace
 
     def check(name: Any) -> None:
+        """Raise `SecurityError`, with the message of transformers, for a name with an underscore in front."""
         if isinstance(name, str) and name.startswith("_"):
             raise SecurityError(f"Chat templates cannot store underscore-prefixed attributes on a namespace, but got "
                                 f"{name!r}. Please rename the attribute.")
 
     class PublicNamespace(Namespace):
+        """Jinja's namespace, whose attributes a template may set, without private names."""
+
         def __init__(*args: Any, **kwargs: Any) -> None:        # so that a template may name an attribute `self`
             attributes = dict(*args[1:], **kwargs)
             for name in attributes:
@@ -140,7 +144,7 @@ def _public_namespace() -> Any:
 
 
 def make_environment(now: Callable[[], datetime]) -> Any:
-    """Return the environment of Jinja2 that renders every template; now: the time that `strftime_now` writes."""
+    """Return the environment of Jinja2 for all templates. now: returns the time that `strftime_now` writes."""
     from jinja2.exceptions import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -160,7 +164,7 @@ def make_environment(now: Callable[[], datetime]) -> Any:
 
 
 class Templates:
-    """Templates, of which each is compiled once."""
+    """Answers requests; keeps the last compiled templates and the date of the present request."""
 
     def __init__(self) -> None:
         self._now = datetime(2000, 1, 1)
@@ -168,17 +172,17 @@ class Templates:
         self._compiled: dict[str, Any] = {}
 
     def answer(self, request: dict[str, Any]) -> tuple[int, str]:
-        """Return the kind of the answer to a request, and its text."""
+        """Return (kind, text) of the answer to a request."""
         try:
             text = self._answer(request)
             if len(text) > MAX_ANSWER:
                 return LONG, f"{len(text):,}"
-            text.encode()       # a lone surrogate is an error of the template, and not one of whoever sends the text
+            text.encode()       # raises here for a lone surrogate, and not later in `_write`
             return TEXT, text
         except MemoryError:
             return MEMORY, ""
         except Exception as error:
-            # `raise_exception` raises TemplateError itself; Jinja2's own errors are of classes below it.
+            # `raise_exception` raises TemplateError itself; Jinja2's own errors are of subclasses.
             return (REFUSED if type(error).__name__ == "TemplateError" else FAILED), _message(error)
 
     def _answer(self, request: dict[str, Any]) -> str:
@@ -190,7 +194,7 @@ class Templates:
         return self._template(template).render(**request["values"])
 
     def _template(self, template: str) -> Any:
-        """Return the compiled template, and keep it as the newest of `_KEPT` ones."""
+        """Return the compiled template, and keep the last `_KEPT` ones."""
         compiled = self._compiled.pop(template, None) or self._environment.from_string(template)
         self._compiled[template] = compiled
         if len(self._compiled) > _KEPT:
@@ -198,12 +202,12 @@ class Templates:
         return compiled
 
     def forget(self) -> None:
-        """Give back the memory of templates: compiled ones have constants, and a value may hold itself."""
+        """Free the memory of compiled templates and their constants, and of values in reference cycles."""
         self._compiled.clear()
         gc.collect()
 
     def _own_texts(self, template: str) -> str:
-        """Return the texts that a template has itself, with U+0000 between them."""
+        """Return the literal texts and string constants of a template, joined with U+0000."""
         from jinja2 import nodes
 
         tree = self._environment.parse(template)
@@ -223,7 +227,7 @@ def _message(error: Exception) -> str:
 
 
 def warm_up(templates: Templates) -> None:
-    """Import all that a template can need, by rendering templates that use it."""
+    """Import all modules that a template or an error can need, by rendering templates that use every feature."""
     import traceback  # noqa: F401
     import unicodedata  # noqa: F401
 
@@ -241,7 +245,7 @@ def warm_up(templates: Templates) -> None:
 
 
 def set_limits() -> None:
-    """Close all descriptors but the two pipes, and set the limits on memory, files and CPU time."""
+    """Close all descriptors but the two pipes (0 and 1), and limit memory, files and CPU time."""
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     os.closerange(2, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2**20))
@@ -253,24 +257,26 @@ def set_limits() -> None:
 
 
 def set_filter(program: bytes) -> str:
-    """Set the filter of system calls; return why there is none, and "" where it is set."""
+    """Set the filter of system calls; return "", or the reason why it could not be set. program: BPF instructions."""
     if not program:
         return f"the engine has none for {os.uname().machine}"
 
     class Program(ctypes.Structure):
+        """`struct sock_fprog` of the kernel: the number of the instructions, and a pointer to them."""
+
         _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
     filtering = Program(len(program) // 8, program)     # an instruction has 8 bytes
-    # A filter without privileges needs that the process cannot get new ones.
+    # The kernel lets a process without privileges set a filter only after it has given up to gain any.
     if prctl(_NO_NEW_PRIVS, 1, None, 0, 0) or prctl(_SET_SECCOMP, _FILTER, ctypes.addressof(filtering), 0, 0):
         return os.strerror(ctypes.get_errno())
     return ""
 
 
 def _has_room() -> bool:
-    """Return whether the process may have as much memory as a request should find. None of it is touched."""
+    """Return whether `ROOM_BYTES` of address space are free, without using them."""
     try:
         mmap.mmap(-1, ROOM_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except OSError:
@@ -279,7 +285,7 @@ def _has_room() -> bool:
 
 
 def _read(size: int) -> bytes:
-    """Return that many bytes from the parent; ends the process where the parent sends no more."""
+    """Return exactly `size` bytes from the parent; end the process if the parent has closed the pipe."""
     parts = []
     while size:
         part = os.read(0, min(size, 2**20))
@@ -291,7 +297,7 @@ def _read(size: int) -> bytes:
 
 
 def _write(number: int, kind: int, text: str) -> None:
-    """Write the answer to the request of a number, 0 before the first one; ends the process where nobody reads it."""
+    """Write an answer to request `number`, 0 for none; end the process if the parent has closed the pipe."""
     data = text.encode()
     data = ANSWER.pack(len(data), number, kind) + data
     try:
@@ -302,12 +308,12 @@ def _write(number: int, kind: int, text: str) -> None:
 
 
 def main(program: bytes, seconds: float, idle: float) -> None:
-    """Answer requests until the parent ends or is silent for `idle` seconds; says why it cannot begin, if so.
+    """Answer requests until the parent ends or is silent for `idle` seconds; if it cannot start, answer why.
 
     program: the filter of system calls. seconds: the CPU time of one request.
     """
     try:
-        # A parent may ignore or hold back the signal that ends a template, and children inherit that.
+        # A child inherits signals that its parent ignores or blocks; SIGPROF must end a template that takes too long.
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         templates = Templates()
@@ -318,18 +324,18 @@ def main(program: bytes, seconds: float, idle: float) -> None:
         _write(0, FAILED, f"{type(error).__name__}: {error}")
         return
     _write(0, READY, refusal)
-    had_room = _has_room()      # False where the system itself gives less: then no lack of room is the templates' fault
+    had_room = _has_room()      # False where the system itself gives less, so a lack of room later means nothing
     waiting = select.poll()
     waiting.register(0, select.POLLIN)
     while time.process_time() < _ALL_SECONDS / 2 and waiting.poll(idle * 1000):
         length, number = REQUEST.unpack(_read(REQUEST.size))
-        signal.setitimer(signal.ITIMER_PROF, seconds)      # whose signal ends the process
+        signal.setitimer(signal.ITIMER_PROF, seconds)      # its signal, SIGPROF, ends the process
         kind, text = templates.answer(json.loads(_read(length)))
         signal.setitimer(signal.ITIMER_PROF, 0)
         if not _has_room():
             templates.forget()
         _write(number, kind, text)
-        # What has failed once for want of memory may have left anything behind.
+        # A request that ran out of memory may have left the interpreter in any state.
         if kind == MEMORY or (had_room and not _has_room()):
             break
     _write(0, LEAVING, "")

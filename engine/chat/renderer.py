@@ -1,7 +1,7 @@
 """`Renderer`: starts, asks and ends the process that renders templates of models (render.py).
 
-The process gets a template and JSON over a pipe, and gives a text or an error. It starts at the first request and ends
-when it is idle for a minute, at `close`, or when its parent ends. A dead one is replaced; a fork starts its own.
+The process gets a template and JSON over a pipe, and returns a text or an error. It starts at the first request and
+ends after a minute without one, at `close`, or with its parent. A dead process is replaced; a fork starts its own.
 """
 
 from __future__ import annotations
@@ -34,34 +34,35 @@ from .system_calls import filter_of_this_machine
 
 SCRIPT = Path(render.__file__)
 WALL_SECONDS = 60.0
-"""The most time of one request, for a process that waits and so takes no CPU time. No template can do that."""
+"""The most seconds of one request, for a process that hangs without using CPU time, which no template can cause."""
 _OLDEST = (3, 1, 6)
-"""The oldest version of Jinja2 whose sandbox has no known hole."""
+"""The oldest version of Jinja2 whose sandbox has no known vulnerability."""
 _LOOK_SECONDS = 0.05
-"""How long this process waits for an answer before it looks whether the call has to stop."""
+"""How long a call waits for a pipe before it checks its stop again, in seconds."""
 _BLOCK = 2**16
+"""The most bytes that are written to a pipe at a time."""
 _MOST_BYTES = 4 * (render.MAX_ANSWER + 1000)
-"""More bytes than the longest answer has. A process that announces more is ended."""
+"""More bytes than the longest answer can have; a process that announces more is ended."""
 LONG_BYTES = 2**16
-"""Requests with more bytes are rendered by a second process, so that short ones wait for short ones alone."""
+"""Requests with more bytes have a second process, so that short requests never wait for long ones."""
 _TRIES = 3
-"""How often a request is made to processes that had ended before they read it."""
+"""How many processes a request is sent to at most, if each ends before it reads it."""
 _STARTING = threading.RLock()
-"""Held while a process starts, and while the system forks: a child has no pipe that nobody knows."""
+"""Held while a process starts and while this process forks, so that a forked child knows all pipes that it inherits."""
 _OPEN: WeakSet[_Process] = WeakSet()
-"""The renderers that this process started; a forked child closes its copies of their pipes."""
+"""All processes that this process has started; a forked child closes its copies of their pipes."""
 
 
 class _EndedError(Exception):
-    """A process had ended before it read the request."""
+    """The process ended before it read the request, so that another one may have it."""
 
 
 class TemplateFailedError(InputError):
-    """A template failed in a way that its author did not foresee."""
+    """A template raised an error other than by `raise_exception`."""
 
 
 class _Line:
-    """The calls that one process renders, one after the other: their turn, and the process while there is one."""
+    """One process for short or for long requests, while there is one, and the turn of the call that uses it."""
 
     def __init__(self) -> None:
         self.turn = new_turn()
@@ -69,22 +70,22 @@ class _Line:
 
 
 class Renderer:
-    """Renders templates in a process of its own, for one call at a time; others wait. Any thread may call it.
+    """Renders templates in a separate process, for one call at a time. Any thread may call it, and waits for its turn.
 
-    Calls of many bytes have a second process.
+    Requests of many bytes have a second process.
     """
 
     def __init__(self, *, seconds: float = render.SECONDS, idle_seconds: float = render.IDLE_SECONDS):
-        """seconds: the CPU time of one request. idle_seconds: how long a process waits for one before it ends."""
+        """seconds: the CPU time of one request. idle_seconds: how long a process without a request stays."""
         self._seconds, self._idle_seconds = seconds, idle_seconds
         self._short, self._long = _Line(), _Line()
 
     def render(self, template: str, values: dict[str, Any], date: datetime, stop: Stop, *, trusted: bool = False
                ) -> str:
-        """Return the text that a template makes of values, which are plain JSON.
+        """Return the text of a template rendered with values, which are plain JSON.
 
-        date: what `strftime_now` writes. stop: when to stop waiting. trusted: whether the template may be rendered
-        without a filter of system calls, where the system has none.
+        date: the time that `strftime_now` writes. stop: ends the wait. trusted: whether the template may be rendered
+        without a filter of system calls on a system that has none.
 
         Raises `InputError` for a template that raises, does not end, or needs too much memory; `UnsupportedError` where
         Jinja2 or the filter is missing; and `EngineError` if the process was ended from outside, or cannot start.
@@ -93,7 +94,7 @@ class Renderer:
         return self._ask({"template": template, "values": values, "date": parts}, stop, trusted)
 
     def own_texts(self, template: str, stop: Stop, *, trusted: bool = False) -> str:
-        """Return the texts that a template has itself, with U+0000 between them; arguments and errors of `render`."""
+        """Return the literal texts of a template, joined with U+0000. Arguments and errors are those of `render`."""
         return self._ask({"template": template}, stop, trusted)
 
     @property
@@ -102,13 +103,13 @@ class Renderer:
         return None if self._short.process is None else self._short.process.id
 
     def close(self) -> None:
-        """End the processes; a call that waits for one raises `EngineError`, and a later one starts another."""
+        """End the processes; a running call raises `EngineError`, and a later call starts another process."""
         for line in (self._short, self._long):
             if (process := line.process) is not None:
                 process.end()
 
     def _ask(self, request: dict[str, Any], stop: Stop, trusted: bool) -> str:
-        """Return what a process answers to a request, or raise its error; a long request has the second process."""
+        """Send a request to the process for its length; return the text of the answer, or raise its error."""
         data = json.dumps(request).encode()
         line = self._long if len(data) > LONG_BYTES else self._short
         with line.turn.take(stop):
@@ -116,14 +117,14 @@ class Renderer:
                 process = self._running(line, trusted)
                 try:
                     kind, text = process.ask(data, stop)
-                except _EndedError:     # before it read the request, so another one may have it
+                except _EndedError:
                     continue
                 return _result(kind, text)
         raise EngineError("the process that renders chat templates ended before it read a request, several times; "
                           "something on this system ends it")
 
     def _running(self, line: _Line, trusted: bool) -> _Process:
-        """Return a process that waits for a request, perhaps a new one."""
+        """Return the process of a line if it waits for a request, otherwise a new one. Needs the turn of the line."""
         process = line.process
         if process is None or not process.waits:
             if process is not None:
@@ -137,7 +138,7 @@ class Renderer:
 
 
 def _result(kind: int, text: str) -> str:
-    """Return the text of an answer, or raise the `InputError` that it is."""
+    """Return the text of an answer, or raise the `InputError` that it stands for."""
     if kind == render.TEXT:
         return text
     if kind == render.REFUSED:
@@ -151,7 +152,7 @@ def _result(kind: int, text: str) -> str:
 
 
 class _Process:
-    """One process that renders, and the two pipes to it."""
+    """One rendering process, and the two pipes to it."""
 
     def __init__(self, seconds: float, idle_seconds: float):
         """Start the process, and wait until it is ready; raises `UnsupportedError` and `EngineError`."""
@@ -164,7 +165,7 @@ class _Process:
         command = [sys.executable, "-I", "-S", str(SCRIPT), filter_of_this_machine().hex(), str(seconds),
                    str(idle_seconds), *_folders_of_jinja()]
         self._number, self._seconds = 0, seconds    # the number of the last request
-        self._asked = math.inf      # the `time.monotonic()` of the last request
+        self._asked = math.inf      # the `time.monotonic()` of the last request, inf before the first
         self._ended = False
         self._lock = threading.RLock()
         with _STARTING:
@@ -178,7 +179,7 @@ class _Process:
             assert self._child.stdout is not None
             self._to, self._from = self._child.stdin, self._child.stdout
             for other in list(_OPEN):
-                other._child.poll()     # reaps one that has ended because it was idle
+                other._child.poll()     # reaps a process that has ended because it was idle
             self._end_later = finalize(self, _end, self._child, os.getpid())
             _OPEN.add(self)
         self.id = self._child.pid
@@ -198,14 +199,14 @@ class _Process:
 
     @property
     def waits(self) -> bool:
-        """Whether the process is there and has said nothing since its last answer, so that it waits for a request."""
+        """Whether the process lives and has written nothing since its last answer, so that it waits for a request."""
         try:
             return not self._ended and not _ready(self._from.fileno(), select.POLLIN, 0)
         except ValueError:      # another thread, or a fork, has closed the pipe
             return False
 
     def ask(self, data: bytes, stop: Stop) -> tuple[int, str]:
-        """Return the kind and the text of the answer to a request.
+        """Return (kind, text) of the answer to a request; end the process after any error.
 
         Raises `_EndedError` if the process ended before it read the request.
         """
@@ -219,23 +220,23 @@ class _Process:
         except _EndedError:
             raise
         except BaseException:
-            self.end()      # half of a request or of an answer would be read as the next one
+            self.end()      # the rest of a request or of an answer in a pipe would spoil the next one
             raise
         return kind, text
 
     def _send(self, data: memoryview, until: float, stop: Stop) -> None:
-        """Write all bytes to the process. until: the `time.monotonic()` at which it has to be done."""
+        """Write all bytes to the process. until: the `time.monotonic()` at which this has to be done."""
         while data:
             self._wait(self._to, select.POLLOUT, until, stop)
             try:
-                data = data[self._to.write(data[:_BLOCK]) or 0 :]
+                data = data[self._to.write(data[:_BLOCK]) or 0 :]       # None if the pipe is full again
             except BrokenPipeError:
-                return      # what the process has said last is still in the other pipe
+                return      # the last answer of the process, in the other pipe, says why
             except ValueError:
                 raise _closed() from None
 
     def _answer(self, until: float, stop: Stop) -> tuple[int, str]:
-        """Return the answer to the last request; raises `_EndedError` if the process ended before it read that."""
+        """Return (kind, text) of the answer to the last request; raises `_EndedError` if the process never read it."""
         while True:
             length, number, kind = render.ANSWER.unpack(self._receive(render.ANSWER.size, until, stop))
             if length > _MOST_BYTES:
@@ -249,7 +250,7 @@ class _Process:
                 return kind, text
 
     def _receive(self, size: int, until: float, stop: Stop) -> bytes:
-        """Return that many bytes from the process; raises the error of its death. until: as in `_send`."""
+        """Return exactly `size` bytes from the process; raises the error of `_death`. until: a `time.monotonic()`."""
         data = bytearray()
         while len(data) < size:
             self._wait(self._from, select.POLLIN, until, stop)
@@ -263,25 +264,25 @@ class _Process:
         return bytes(data)
 
     def _wait(self, pipe: Any, event: int, until: float, stop: Stop) -> None:
-        """Wait until a pipe is ready; raises `InputError` after `WALL_SECONDS`, and the errors of a `Stop`."""
+        """Wait for an event of poll(2) at a pipe; raises `InputError` at `until`, and the errors of a `Stop`."""
         while True:
             stop.check()
             try:
                 if _ready(pipe.fileno(), event, _LOOK_SECONDS):
                     return
-            except ValueError:
+            except ValueError:      # another thread, or a fork, has closed the pipe
                 raise _closed() from None
             if time.monotonic() > until:
                 raise InputError(f"the chat template has no result after {WALL_SECONDS:.0f} s")
 
     def _death(self) -> Exception:
-        """End a process that has closed its pipe without an answer; return the error that tells why it has ended."""
+        """End a process that has closed its pipe without an answer, and return the error that tells the reason."""
         was_ended = self._ended
         self.end()
         code = self._child.returncode
         if was_ended:
             return _closed()
-        # By itself it never ends with status 0 while it has a request, and subprocess says 0 where nobody knows.
+        # The process never exits with status 0 in a request; subprocess says 0 if another waiter took the status.
         is_known = bool(code)
         if code == -signal.SIGPROF or (not is_known and time.monotonic() - self._asked >= self._seconds):
             return InputError(f"the chat template does not end within {self._seconds:g} s of CPU time")
@@ -303,11 +304,11 @@ class _Process:
             self._end_later()
 
     def forget(self) -> None:
-        """Close the pipes in a forked child, whose parent has the process."""
+        """Close the pipes in a forked child, and leave the process to the parent."""
         self._ended = True
-        self._lock = threading.RLock()      # a thread that is not there may hold the other one
+        self._lock = threading.RLock()      # a thread of the parent, which a child lacks, may hold the old one
         self._end_later.detach()
-        self._child.returncode = 0          # so that nobody waits for a process that is no child
+        self._child.returncode = 0          # so that subprocess does not wait for it: it is no child of this process
         self._to.close()
         self._from.close()
 
@@ -319,10 +320,10 @@ def _closed() -> EngineError:
 
 
 def _end(child: subprocess.Popen[bytes], owner: int) -> None:
-    """End a process, close its pipes and wait for it; nothing in a process that did not start it."""
+    """Kill a process, close its pipes and wait for it. owner: the id of its parent; elsewhere this does nothing."""
     if os.getpid() != owner:
         return
-    child.kill()        # an answer that nobody waits for is no loss
+    child.kill()        # no call waits for an answer now
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
             pipe.close()
@@ -330,7 +331,7 @@ def _end(child: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def _ready(descriptor: int, event: int, seconds: float) -> bool:
-    """Return whether a pipe can be read or written, or its other end is closed, at most after some seconds."""
+    """Wait for at most `seconds`; return whether a pipe has an event of poll(2), or its other end is closed."""
     poll = select.poll()
     poll.register(descriptor, event)
     return bool(poll.poll(seconds * 1000))
@@ -344,7 +345,7 @@ def _folders_of_jinja() -> list[str]:
         raise UnsupportedError(f"a chat needs the package jinja2; {install_command('chat')}")
     try:
         stated = version("jinja2")
-    except PackageNotFoundError:        # a copy in a folder or in a zip file, without what pip writes beside it
+    except PackageNotFoundError:        # a copy in a folder or a zip file, without the metadata that pip writes
         stated = str(getattr(import_module("jinja2"), "__version__", "0"))
     numbers = tuple(int(part) for part in stated.split(".")[:3] if part.isdigit())
     if numbers < _OLDEST:
@@ -354,7 +355,7 @@ def _folders_of_jinja() -> list[str]:
 
 
 def _forget_all() -> None:
-    """Forget all processes of the parent, in a forked child, which then may start its own."""
+    """Forget all processes of the parent; runs in a forked child, which may then start its own."""
     for process in list(_OPEN):
         process.forget()
     _OPEN.clear()

@@ -1,4 +1,4 @@
-"""`Reply`: what a model answered to a conversation."""
+"""`Reply`: the answer of a model to a conversation, as `Generator.chat` returns it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..generation.results import Generated
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered to a conversation."""
+    """The answer of a model to a conversation."""
 
     message: dict[str, Any]
     """The answer as a message, with role and content, which you can append to the conversation. Where the last message
@@ -56,9 +56,9 @@ class Reply:
 
 
 def _continued(content: Any, text: str) -> Any:
-    """Return a content, which is a text or a list of parts, with a text behind its last text."""
+    """Return a content, a text or a list of parts, with `text` appended to its last text."""
     if isinstance(content, str):
         return content + text
     parts: Sequence[Any] = content
-    at = max(i for i, part in enumerate(parts) if "text" in part)
-    return [dict(part) | {"text": part["text"] + text} if i == at else part for i, part in enumerate(parts)]
+    last = max(i for i, part in enumerate(parts) if "text" in part)
+    return [dict(part) | {"text": part["text"] + text} if i == last else part for i, part in enumerate(parts)]

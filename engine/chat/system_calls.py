@@ -1,8 +1,8 @@
-"""The filter of system calls of the renderer: a program for the kernel's BPF machine, which sees every call.
+"""The seccomp filter of the rendering process: a program for the kernel's BPF machine, which checks every system call.
 
-It leaves reading from the pipe, writing to it, waiting for it, memory that holds no code, time and the end of the
+It allows reading from descriptor 0, writing to 1, waiting for them, memory that holds no code, time, and the end of the
 process. Every other call fails with EPERM, and a call of another architecture, whose numbers mean other calls, ends the
-process. seccomp(2) describes the machine, and what a program finds at which offset.
+process. seccomp(2) describes the machine and the layout of `struct seccomp_data`, which the program reads.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""The codes of the instructions: load a word; jump if it is equal to a constant, at least it, or has one of its bits;
-return."""
+"""The codes of the instructions: load a word; jump if it equals a constant, is at least it, or has one of its bits;
+return a constant."""
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-"""Where the machine finds the number of the call, the architecture, and the arguments, of 8 bytes each."""
+"""Offsets in `struct seccomp_data`: the number of the call, the architecture, and the arguments, 8 bytes each."""
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050001, 0x80000000
-"""What the program returns: the call runs, it fails with EPERM, the process ends."""
+"""The values that the program returns: the call runs; it fails with EPERM; the process ends."""
 _EXECUTABLE = 4
-"""The bit of mmap and mprotect for memory that holds code."""
+"""The bit PROT_EXEC of mmap and mprotect, for memory that holds code."""
 _X32 = 0x40000000
 """The bit in the numbers of calls with pointers of 32 bits, on x86_64."""
 
@@ -31,7 +31,7 @@ NAMES = ("poll", "ppoll", "brk", "munmap", "mremap", "madvise", "rt_sigprocmask"
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """What the kernel calls an architecture, and the numbers of its system calls by their names."""
+    """An architecture: the kernel's AUDIT_ARCH_ number of it, and the numbers of its system calls by name."""
 
     audit: int
     calls: Mapping[str, int]
@@ -50,12 +50,12 @@ ARCHITECTURES: Mapping[str, InstructionSet] = {
 
 
 def program_for(machine: str) -> bytes:
-    """Return the filter for a machine as `platform.machine` names it; empty where there is none."""
+    """Return the filter, 8 bytes an instruction, for a `platform.machine()`; b"" for an unknown machine."""
     if machine not in ARCHITECTURES:
         return b""
     architecture = ARCHITECTURES[machine]
     calls = architecture.calls
-    # A condition that does not hold passes over the instructions of its case, so that the next case is looked at.
+    # A condition that does not hold jumps over the instructions of its case to the next case.
     code = [_op(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, architecture.audit, KILL), _op(_LOAD, _NUMBER)]
     if machine == "x86_64":
         code += [_op(_AT_LEAST, _X32, if_false=1), _op(_RETURN, KILL)]
@@ -72,20 +72,20 @@ def program_for(machine: str) -> bytes:
 
 
 def filter_of_this_machine() -> bytes:
-    """Return the filter for this machine; empty where there is none."""
+    """Return the filter for this machine; b"" if there is none."""
     return program_for(platform.machine())
 
 
 def _argument(number: int) -> int:
-    """Return where the lower half of an argument stands. The kernel reads a descriptor and protections as 32 bits."""
+    """Return the offset of the lower half of an argument: the kernel reads descriptors and protections as 32 bits."""
     return _ARGUMENTS + 8 * number
 
 
 def _op(code: int, constant: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    """Return an instruction; if_true, if_false: how many instructions a jump passes over."""
+    """Return an instruction of 8 bytes. if_true, if_false: how many instructions a jump skips."""
     return struct.pack("<HBBI", code, if_true, if_false, constant)
 
 
 def _unless(code: int, constant: int, result: int) -> list[bytes]:
-    """Return the instructions that return a result unless a condition holds."""
+    """Return two instructions that return `result` unless the condition `code` holds with a constant."""
     return [_op(code, constant, if_true=1), _op(_RETURN, result)]

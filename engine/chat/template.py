@@ -1,7 +1,8 @@
-"""`Prompts`: the messages of a chat as the text or the ids that a model reads, by the template of its own files.
+"""`Prompts`: turns the messages of a chat into the text or the ids that a model reads, by the model's own template.
 
-The meaning is that of `apply_chat_template` of transformers 5.23. This module chooses the template and prepares what it
-gets; `renderer.py` renders it.
+The results are those of `apply_chat_template` of transformers 5.23. This module chooses the template and prepares its
+values, and `renderer.py` renders it. In messages, the texts of control tokens such as <|im_end|> stay text: while the
+template is rendered, private-use characters mark them (`_Marks`), so that no message can end itself or pose as another.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from .renderer import Renderer, TemplateFailedError
 from .template_options import TemplateOptions
 
 _PRIVATE = range(0xF0000, 0xFFFFE)
-"""Characters of private use, of which some mark control tokens of the caller while a template works."""
+"""Private-use characters, of which three mark the caller's control tokens while a template is rendered."""
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-"""What is put behind the last message where the answer continues it, so that its end is found in the rendered text."""
+"""A text that is put behind the last message if the answer continues it, to find its end in the rendered text."""
 _KEPT = 8
-"""How many templates' own texts are kept."""
+"""The most templates whose literal texts are kept."""
 
 
 class Prompts:
-    """Makes prompts of conversations, for one model. Any thread may call it."""
+    """Makes prompts from conversations, for one model. Any thread may call it."""
 
     def __init__(self, config: ChatConfig | None, tokenizer: Callable[[], Tokenizer], bound: Bound):
-        """tokenizer: returns that of the model. bound: of the tokens of a prompt."""
+        """tokenizer: returns the tokenizer of the model. bound: limits the tokens of a prompt."""
         self._config, self._tokenizer, self._bound = config or ChatConfig(), tokenizer, bound
         self.renderer = Renderer()
         self._texts: OrderedDict[str, str] = OrderedDict()
-        """The texts that templates have themselves."""
+        """The literal texts of the last templates, by template, joined with U+0000."""
 
     def text(self, messages: Sequence[Any], options: TemplateOptions, stop: Stop = NEVER) -> str:
         """Return the prompt of a conversation as a text."""
@@ -72,7 +73,7 @@ class Prompts:
         return _marked_ids(tokenizer, marks.without_joints(text), marks)
 
     def _template(self, options: TemplateOptions) -> str:
-        """Return the template of a call; raises `InputError` where there is none."""
+        """Return the template that a call uses; raises `InputError` if there is none."""
         templates = self._config.templates
         if options.template is not None:
             if options.template not in templates and "{" not in options.template:
@@ -93,26 +94,27 @@ class Prompts:
 
     def _render(self, messages: Sequence[Any], options: TemplateOptions, template: str, plain: Plain, stop: Stop
                 ) -> str:
-        """Return the prompt of a conversation. plain: what becomes of the texts of the caller."""
+        """Return the prompt of a conversation as text. plain: turns the caller's values into JSON."""
         values, last = self._values(messages, options, template, plain)
         return self._rendered(template, values, last, options, stop)
 
     def _values(self, messages: Sequence[Any], options: TemplateOptions, template: str, plain: Plain
                 ) -> tuple[dict[str, Any], str | None]:
-        """Return (variables of the template, the text that is to be continued or None), and put the tag behind that."""
+        """Return (variables of the template, the text that the answer continues or None); the tag follows that text."""
         tools, documents = plain_tools(options.tools, plain), plain_documents(options.documents, plain)
-        given = {name: plain.value(value, name) for name, value in (options.template_options or {}).items()}
+        variables = {name: plain.value(value, name) for name, value in (options.template_options or {}).items()}
         chat = with_reasoning(plain_messages(messages, plain))
         last = _with_tag(chat, options.continue_final_message, template) if options.continue_final_message else None
-        values = {**self._config.special_tokens, **given, "messages": chat, "tools": tools, "documents": documents,
+        values = {**self._config.special_tokens, **variables, "messages": chat, "tools": tools, "documents": documents,
                   "add_generation_prompt": options.add_generation_prompt}
         return values, last
 
     def _rendered(self, template: str, values: dict[str, Any], last: str | None, options: TemplateOptions, stop: Stop
                   ) -> str:
-        """Return the text of a template. Where it fails with a content in parts, the parts become one text.
+        """Return the rendered text of a template, up to the end of `last` if that is continued.
 
-        transformers then fails; servers such as llama.cpp and vLLM join the parts.
+        A template that fails with contents in parts is rendered again with the texts of the parts joined, as llama.cpp
+        and vLLM do; transformers fails there.
         """
         when: Any = options.date
         try:
@@ -126,7 +128,7 @@ class Prompts:
         return text if last is None else _cut_at_tag(text, last)
 
     def _control_tokens(self, template: str, tokenizer: Tokenizer, options: TemplateOptions, stop: Stop) -> list[str]:
-        """Return the added tokens that are control tokens: the special ones, and those that the template writes."""
+        """Return the added tokens that are control tokens: special tokens, and tokens that the template writes."""
         added, stated = tokenizer.added_tokens, self._config.control_tokens
         if stated is not None:
             return [token for token, special in added.items() if special or token in stated]
@@ -140,32 +142,34 @@ class Prompts:
 
 
 def _private(text: str) -> set[str]:
-    """Return the characters of private use that a text has."""
-    return {one for one in set(text) if ord(one) in _PRIVATE}
+    """Return the private-use characters of a text that are in `_PRIVATE`."""
+    return {letter for letter in set(text) if ord(letter) in _PRIVATE}
 
 
 def _pattern(tokens: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern of any of some tokens, of which a longer one goes before a shorter one inside of it."""
+    """Return a pattern that matches any of some tokens, a longer one before a shorter one with which it begins."""
     return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
 
 
 class _Marks:
-    """Three marks for control tokens of the caller, which are characters that no text of the caller has."""
+    """Three private-use characters, in no text of the caller or the template, that mark the caller's control tokens."""
 
     def __init__(self, control_tokens: Sequence[str], template: str):
-        """control_tokens: what is marked in the texts of the caller. template: a text that must not have the marks."""
+        """control_tokens: the texts to mark. template: has none of the marks."""
         self._control = _pattern(control_tokens)
         self._beginnings = {token[:end] for token in control_tokens if not token[0].isalnum()
-                            for end in range(1, len(token))}        # the first parts, such as "<|im_"
+                            for end in range(1, len(token))}        # all proper prefixes, such as "<|im_"
         self._longest = max(map(len, self._beginnings), default=0)
-        self._found = _private(template)        # what cannot be a mark, because a text has it
-        # Before a control token, behind one, and behind the end of a text that may begin one.
+        self._found = _private(template)        # private-use characters that texts have, so that they cannot be marks
+        # Marks: before a control token, behind it, and behind a text whose end may be the beginning of one.
         self.start, self.end, self._joint = map(chr, _PRIVATE[:3])
         self.renew_if_taken()
 
     def renew_if_taken(self) -> bool:
-        """Choose other marks if a text had one of these, and return whether one had; raises `InputError` if too few are
-        free. Texts that were marked before have to be marked again then."""
+        """Choose other marks if some text has one of these; return whether so: then all texts have to be marked again.
+
+        Raises `InputError` if too few characters are free.
+        """
         if self._found.isdisjoint((self.start, self.end, self._joint)):
             return False
         free = [mark for mark in map(chr, _PRIVATE) if mark not in self._found]
@@ -178,8 +182,8 @@ class _Marks:
     def put(self, text: str) -> str:
         """Return a text of the caller with marks around control tokens.
 
-        A mark stands also behind the first part of a control token at the end of a text, because another text may come
-        behind this one and complete it.
+        The joint mark stands behind a beginning of a control token at the end of a text, because the template may put
+        another text behind it that completes the token.
         """
         self._found |= _private(text)
         marked = self._control.sub(rf"{self.start}\g<0>{self.end}", text)
@@ -189,17 +193,17 @@ class _Marks:
         return marked
 
     def without_joints(self, text: str) -> str:
-        """Return a rendered text without joints: an end mark replaces each one inside a control token.
+        """Return a rendered text without joint marks; an end mark replaces each one that is inside a control token.
 
-        Such a token is one that several texts of the caller make together, and the mark cuts it apart.
+        Several texts of the caller make such a token together, and the end mark keeps its parts from becoming a token.
         """
         while self._joint in text:
             parts = text.split(self._joint)
-            joints = [*accumulate(map(len, parts[:-1]))]        # where the marks stood, in the text without them
+            joints = [*accumulate(map(len, parts[:-1]))]        # places of the marks, in the text without them
             text = "".join(parts)
             inside = {joint for token in self._control.finditer(text)
                       for joint in joints[bisect_right(joints, token.start()) : bisect_left(joints, token.end())]}
-            if inside:      # keep the other marks: the parts of a token that is cut apart may still hold another one
+            if inside:      # keep the other joints: the parts of a token that was cut may hold another one
                 ends = [*joints, len(text)]
                 text = text[: ends[0]] + "".join((self.end if here in inside else self._joint) + text[here:after]
                                                  for here, after in pairwise(ends))
@@ -207,16 +211,16 @@ class _Marks:
 
 
 def _marked_ids(tokenizer: Tokenizer, text: str, marks: _Marks) -> list[int]:
-    """Return the ids of a text in which the control tokens between the marks are text.
+    """Return the ids of a rendered text, with control tokens between marks read as plain text; raises `InputError`.
 
-    A template may have torn the two marks apart. Each still ends a piece, so that no token comes of the two sides.
+    A template may have separated the two marks. Each mark still ends a piece, so that no token spans its two sides.
     """
     start, end = marks.start, marks.end
     pieces = re.split(f"{start}({_pattern([*tokenizer.added_tokens]).pattern}){end}|[{start}{end}]", text)
     ids = tokenizer.encode(pieces[0], add_special_tokens=False)
     line_end = tokenizer.encode("\n", add_special_tokens=False)
     for i, piece in enumerate(pieces[1:], 1):
-        if not piece:       # None behind a mark alone
+        if not piece:       # "" or None, where re.split found a single mark
             continue
         if i % 2 == 0:      # text; the pieces with odd numbers are control tokens between marks
             ids += _ids_of_piece(piece, lambda part: tokenizer.encode(part, add_special_tokens=False), line_end)
@@ -230,26 +234,32 @@ def _marked_ids(tokenizer: Tokenizer, text: str, marks: _Marks) -> list[int]:
 
 
 def _ids_of_piece(piece: str, encode: Callable[[str], list[int]], line_end: list[int]) -> list[int]:
-    """Return the ids of a piece from the middle of a text: SentencePiece puts a space in front of a whole text."""
+    """Return the ids of a piece from the middle of a text, encoded behind a line feed, whose ids are removed again.
+
+    SentencePiece would put a space in front of a text that begins with the piece.
+    """
     ids = encode("\n" + piece)
     return ids[len(line_end) :] if ids[: len(line_end)] == line_end else encode(piece)
 
 
 def _with_tag(chat: list[Message], continued: bool | str, template: str) -> str:
-    """Put the tag behind the part of the last message that is continued, in place; return that part without it."""
+    """Append the tag to the text of the last message that is continued, in place; return that text without the tag.
+
+    continued: True for the content, or the name of another part. Raises `InputError`.
+    """
     name = continued if isinstance(continued, str) else "content"
     message = chat[-1]
     last: Any = message.get(name)
     if last is None:
         raise InputError(f'continue_final_message is set but the final message has no "{name}" to continue!')
-    # The reasoning stands under several names, of which a template reads one.
-    names = [one for one in REASONING if message.get(one) == last] if name in REASONING else [name]
-    if not any(one in template for one in names):
+    # The reasoning stands under several keys, of which a template reads one.
+    keys = [key for key in REASONING if message.get(key) == last] if name in REASONING else [name]
+    if not any(key in template for key in keys):
         raise InputError(f'continue_final_message is set to "{name}" but this is not an accepted field in the '
                          "chat_template")
     if isinstance(last, str):
-        for one in names:
-            message[one] = last + _TAG
+        for key in keys:
+            message[key] = last + _TAG
         return last
     for part in reversed(last) if isinstance(last, list) else ():
         if isinstance(part, dict) and isinstance(part.get("text"), str):

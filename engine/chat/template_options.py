@@ -1,4 +1,4 @@
-"""`TemplateOptions`: how messages become a prompt, besides the messages."""
+"""`TemplateOptions`: the options that say how messages become a prompt, with their checks."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..base.options import Options, option
 from ..model.chat_config import MAX_TEMPLATE
 
 CONTROL_TOKENS = ("text", "parse")
-"""What control tokens inside of messages are: text like any other, or control tokens."""
+"""The values of `control_tokens`: those inside of messages are plain text, or become control tokens."""
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 """The variables of a template that have options of their own."""
 
 
 def _part(name: str, value: Any) -> bool | str:
-    """Return a flag, or the name of a part of a message; raises `InputError`."""
+    """Return the option continue_final_message: a flag, or the name of a part of a message; raises `InputError`."""
     return value if isinstance(value, str) else flag(name, value)
 
 
 def _control(name: str, value: Any) -> str:
-    """Return one of `CONTROL_TOKENS`; raises `InputError`."""
+    """Return the option control_tokens, one of `CONTROL_TOKENS`; raises `InputError`."""
     if not is_one_of(value, CONTROL_TOKENS):
         raise InputError(f'{name} must be "text" or "parse", not {shown(value)}')
     return str(value)
 
 
 def _template(name: str, value: Any) -> str | None:
-    """Return a template, its name, or None; raises `InputError`."""
+    """Return the option template: a text, the name of one, or None; raises `InputError`."""
     if value is not None and (not isinstance(value, str) or len(value) > MAX_TEMPLATE):
         raise InputError(f"{name} must be a template of Jinja of at most {MAX_TEMPLATE:,} characters, the name of one "
                          f"of the model's, or None, not {shown(value)}")
@@ -40,7 +40,7 @@ def _template(name: str, value: Any) -> str | None:
 
 
 def _when(name: str, value: Any) -> datetime:
-    """Return a date as a time, at its beginning; None stands for now. Raises `InputError`."""
+    """Return the option date as a time: a date at its midnight, and None as now; raises `InputError`."""
     if isinstance(value, datetime):
         return value
     if value is not None and not isinstance(value, Date):
@@ -52,7 +52,7 @@ def _variables(name: str, value: Any) -> Mapping[str, Any]:
     """Return more variables of a template by their names; raises `InputError` for a name that has its own option."""
     variables = {} if value is None else value
     if not isinstance(variables, Mapping) or any(
-            not isinstance(one, str) or one in _RESERVED for one in variables):
+            not isinstance(key, str) or key in _RESERVED for key in variables):
         raise InputError("the options of a template must map names to values, and none of the names may be "
                          f"{', '.join(_RESERVED)}, not {shown(value)}")
     return variables

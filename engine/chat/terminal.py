@@ -1,4 +1,4 @@
-"""`Talk`: a conversation with a model in a terminal, or over a pipe with one message a line."""
+"""`Talk`: a conversation with a model in a terminal, or over a pipe with one message a line, for `engine chat`."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _ENDS = ("/quit", "/exit", "/bye")
 
 
 class Streams(Protocol):
-    """A model that answers piece by piece."""
+    """A model that streams its answers, such as a `Generator`."""
 
     def stream_chat(self, messages: Any, **settings: Any) -> Any:
         """Return an iterator of pieces with an id and a text, which `cancel` ends."""
 
 
 class Talk:
-    """A conversation: it reads lines, and writes the answers to them piece by piece."""
+    """A conversation: reads messages and commands line by line, and writes the answers piece by piece."""
 
     def __init__(self, model: Streams, lines: Iterator[str], out: TextIO, *, system: str | None = None,
                  interactive: bool = False, **settings: Any):
         """lines: what the user types; its `next` may raise KeyboardInterrupt. interactive: whether a person types.
 
-        system: the first instruction. settings: the arguments of `stream_chat`. Where nobody types, an error and
-        Ctrl-C end the talk; otherwise they end one answer.
+        system: the first instruction. settings: the arguments of `stream_chat`. If a person types, an error or Ctrl-C
+        ends one answer; otherwise it ends the talk.
         """
         self._model, self._lines, self._out, self._interactive = model, lines, out, interactive
         self._settings = settings
@@ -71,13 +71,13 @@ class Talk:
                 self._say(f"{error}")
 
     def answer(self, text: str) -> None:
-        """Answer one message, in which nothing is a command."""
+        """Answer a text as a message, even if it looks like a command."""
         if not is_unicode(text):
             raise InputError("the message is not UTF-8 text")
         self._answer({"role": "user", "content": text})
 
     def _line(self) -> str | None:
-        """Return the next message or command, and None at the end."""
+        """Return the next message or command, joined from lines that end with a backslash; None at the end."""
         parts: list[str] = []
         while True:
             try:
@@ -104,7 +104,7 @@ class Talk:
         if line.startswith("//") or not line.startswith("/"):
             self.answer(line.removeprefix("/") if line.startswith("//") else line)
             return
-        name, argument = [*line[1:].split(None, 1), "", ""][:2]     # "" for one that is not there
+        name, argument = [*line[1:].split(None, 1), "", ""][:2]     # "" for a missing one
         commands: Mapping[str, Callable[[str], None]] = {
             "system": self._set_system, "set": self._set, "retry": self._retry, "clear": self._clear,
             "save": self._save, "load": self._load, "help": self._help, "?": self._help}
@@ -114,7 +114,7 @@ class Talk:
         commands[name](argument.strip())
 
     def _answer(self, message: dict[str, Any]) -> None:
-        """Write the answer to a message, and keep both; neither is kept if there is an error before the first piece."""
+        """Write the answer to a message, and append both to the conversation; after an error it is as before."""
         before = list(self.messages)
         self.messages.append(message)
         parts: list[str] = []
@@ -138,7 +138,7 @@ class Talk:
             self._say("[the answer has its greatest length; /set max_new_tokens changes it]")
 
     def _set_system(self, text: str) -> None:
-        """Begin a new conversation with an instruction; without a text, show the present one."""
+        """/system: begin a new conversation with an instruction; without a text, show the present instruction."""
         if not text:
             self._say("no instruction" if self._system is None else self._system)
             return
@@ -146,7 +146,7 @@ class Talk:
         self._clear("")
 
     def _set(self, text: str) -> None:
-        """Change a setting of the next answers; raises `InputError` for one that no generation has."""
+        """/set: change a setting of the next answers; raises `InputError` for an unknown name or a wrong value."""
         name, value = [*text.split(None, 1), "", ""][:2]
         if not name:
             self._say(", ".join(f"{name}={shown(self._settings[name])}" for name in self._settings
@@ -154,25 +154,25 @@ class Talk:
             return
         name = name.replace("-", "_")
         try:
-            read = json.loads(value) if value else None     # a text without quotation marks, such as never, is no JSON
+            parsed = json.loads(value) if value else None       # a word without quotation marks is no JSON
         except ValueError:
-            read = value
-        GenerationConfig().changed(**{name: read})
+            parsed = value
+        GenerationConfig().changed(**{name: parsed})        # checks it
         self._settings.pop(name, None)
         if value:
-            self._settings[name] = read
+            self._settings[name] = parsed
 
     def _clear(self, _: str) -> None:
-        """Begin a new conversation, with the instruction if there is one."""
+        """/clear: begin a new conversation, with the instruction if there is one."""
         self.messages = [] if self._system is None else [{"role": "system", "content": self._system}]
 
     def _retry(self, _: str) -> None:
-        """Drop the last answer and answer again; where tokens are drawn, from the next seed."""
-        answered = bool(self.messages) and self.messages[-1]["role"] == "assistant"
-        at = len(self.messages) - (2 if answered else 1)        # of the message to answer again
-        if at < 0 or self.messages[at]["role"] in ("system", "assistant"):
+        """/retry: drop the last answer and answer again, with the next seed if tokens are drawn."""
+        is_answered = bool(self.messages) and self.messages[-1]["role"] == "assistant"
+        place = len(self.messages) - (2 if is_answered else 1)      # of the message to answer again
+        if place < 0 or self.messages[place]["role"] in ("system", "assistant"):
             raise InputError("there is no answer to try again")
-        dropped, self.messages = self.messages[at:], self.messages[:at]
+        dropped, self.messages = self.messages[place:], self.messages[:place]
         seed = self._settings.get("seed") or 0
         if self._settings.get("do_sample") and seed != "random":
             self._settings["seed"] = seed + 1
@@ -186,38 +186,38 @@ class Talk:
         self._say(HELP)
 
     def _save(self, name: str) -> None:
-        """Write the conversation into a file as JSON."""
+        """/save: write the conversation into a file as JSON."""
         with replacing(_path(name, "/save")) as file:
             file.write(json.dumps(self.messages, ensure_ascii=False, indent=1).encode() + b"\n")
         self._say(f"{len(self.messages)} messages are in {name}")
 
     def _load(self, name: str) -> None:
-        """Go on with the conversation in a file that `_save` wrote; raises `InputError` for another file."""
+        """/load: go on with the conversation in a file of `_save`; raises `InputError` for another file."""
         path = _path(name, "/load")
         try:
             messages = parse_list(read_bytes(path, MAX_FILE))
         except FormatError as error:
             raise InputError(f"{name}: {error}; /load reads a file that /save wrote") from None
-        if not all(isinstance(one, dict) and is_unicode(one.get("role")) and is_unicode(one.get("content"))
-                   for one in messages):
+        if not all(isinstance(message, dict) and is_unicode(message.get("role"))
+                   and is_unicode(message.get("content")) for message in messages):
             raise InputError(f"{name} must be a list of messages with role and content, not {shown(messages)}")
         self.messages = messages
         self._system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
         self._say(f"{len(messages)} messages are there")
 
     def _write(self, text: str) -> None:
-        """Write a part of an answer; a person gets no character that would change what the terminal does."""
+        """Write a part of an answer at once; for a person, without control characters of terminals."""
         self._out.write(printable(text) if self._interactive else text)
         self._out.flush()
 
     def _say(self, text: str) -> None:
-        """Write a line of the talk itself, which only a person gets."""
+        """Write a line of the program itself, if a person types."""
         if self._interactive:
             self._write(f"{text}\n")
 
 
 def _path(name: str, command: str) -> Path:
-    """Return the path of a file that somebody typed; raises `InputError` where it can be none."""
+    """Return the path that a user has typed behind a command; raises `InputError` for no path."""
     if not name:
         raise InputError(f"{command} needs the name of a file")
     if "\0" in name:

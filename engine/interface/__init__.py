@@ -1,1 +1,1 @@
-"""The interface for users: `load`, `Engine`, `Generator`, `Reranker`, `Transcriber`."""
+"""The classes for users: `Engine`, `Generator`, `Reranker` and `Transcriber`, and `load`, which chooses among them."""

@@ -1,4 +1,4 @@
-"""Choose the fastest precision that is near enough to float32, by the vectors of a sample: `precision="auto"`."""
+"""Choose the fastest precision whose vectors of sample sentences are near float32's: `precision="auto"` of `Engine`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ SENTENCES = (
     "great product, fast shipping, would buy again!!",
     "Water boils at a lower temperature on a mountain, because the pressure of the air is lower there. " * 6,
 )
-"""Sentences of several kinds, languages and lengths."""
+"""The sample: sentences of several kinds, languages and lengths."""
 
 _LENGTHS = (1, 2, 5, 16, 40, 100)
-"""Tokens of the sequences of random ids that stand for sentences in a model without a tokenizer."""
+"""The lengths, in tokens, of sequences of random ids that replace the sentences for a model without a tokenizer."""
 
 
 class TriedEncoder(Protocol):
-    """The part of `Engine` that this module uses."""
+    """The attributes and methods of `Engine` that `fastest_engine` uses."""
 
     config: ModelConfig
     text: TextConfig | None
@@ -62,11 +62,11 @@ AnyEncoder = TypeVar("AnyEncoder", bound=TriedEncoder)
 
 
 def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], least_cosine: float | None) -> AnyEncoder:
-    """Return an engine of the fastest precision whose vectors of the sample are near enough to float32.
+    """Return an engine of the fastest precision whose vectors of the sample are near those of float32.
 
     Each vector's cosine to float32's vector must be at least `least_cosine`, which is 0.999 if None. The vectors are
-    those of `encode`, or of all tokens for a model without a tokenizer. make: returns an engine of a precision.
-    A model in int8, packed for a precision or without layers keeps its precision. Raises `InputError`.
+    those of `encode`, or of all tokens for a model without a tokenizer. make: returns an engine of the precision that
+    it gets. A model in int8, packed for one precision, or without layers keeps its precision. Raises `InputError`.
     """
     bound = LEAST_COSINE if least_cosine is None else least_cosine
     if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not -1 <= bound <= 1:
@@ -78,7 +78,7 @@ def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], leas
     for precision in FASTER:
         try:
             engine = make(precision)
-        except UnsupportedError:  # the backend does not compute in it
+        except UnsupportedError:  # the backend lacks this precision
             continue
         if _least_cosine(_sample_vectors(engine), expected) >= bound:
             return engine
@@ -86,7 +86,7 @@ def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], leas
 
 
 def _sample_vectors(engine: TriedEncoder) -> np.ndarray:
-    """Return the vectors of the sample, float32 [n, D]."""
+    """Return the vectors of the sample, float32 [n, D]: of its sentences, or of the tokens of random sequences."""
     if engine.text is not None:
         return engine.encode(list(SENTENCES), show_progress_bar=False)
     config = engine.config
@@ -101,6 +101,6 @@ def _sample_vectors(engine: TriedEncoder) -> np.ndarray:
 
 
 def _least_cosine(vectors: np.ndarray, expected: np.ndarray) -> float:
-    """Return the least cosine of row i of one array and row i of the other, [n, D] each."""
-    a, b = (normalize(each.astype(np.float64)) for each in (vectors, expected))
+    """Return the least cosine between row i of one array and row i of the other, [n, D] each."""
+    a, b = (normalize(rows.astype(np.float64)) for rows in (vectors, expected))
     return float(np.min((a * b).sum(axis=1)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ChatMethods(Loaded):
-    """`apply_chat_template`, `chat` and `stream_chat`."""
+    """The part of `Generator` for chats: `apply_chat_template`, `chat` and `stream_chat`."""
 
     @renamed_arguments
     def apply_chat_template(
@@ -62,12 +62,12 @@ class ChatMethods(Loaded):
                                   add_generation_prompt=add_generation_prompt, template_options=template_options,
                                   continue_final_message=continue_final_message, trust_template=trust_template,
                                   control_tokens="text" if control_tokens is None else control_tokens)
-        make = self.chat_prompts.ids if tokenize else self.chat_prompts.text
+        render = self.chat_prompts.ids if tokenize else self.chat_prompts.text
         conversations, single = conversations_of(messages)
         prompts: list[Any] = []
         for i, conversation in enumerate(conversations):
             with located(conversation_place(i, single)):
-                prompts.append(make(conversation, options, stop))
+                prompts.append(render(conversation, options, stop))
         return prompts[0] if single else prompts
 
     @renamed_arguments
@@ -114,12 +114,12 @@ class ChatMethods(Loaded):
 
     @property
     def chat_prompts(self) -> Prompts:
-        """What makes prompts of conversations by the template of the model."""
+        """Makes prompts from conversations by the template of the model."""
         return self._prompts
 
     @lazy
     def _prompts(self) -> Prompts:
-        """`chat_prompts`, made at the first use; under a private name, which `close` frees."""
+        """`chat_prompts`, made at its first use. `close` frees attributes with private names, as this one."""
         from ..chat.template import Prompts  # here, because `import engine` shall stay light
 
         prepared, text = self.prepared, self.text

@@ -56,7 +56,7 @@ class Engine(VectorMethods, SimilarityMethods):
                 model.kind, "has a decoder; a Generator")
             raise UnsupportedError(f"Engine runs an encoder alone, and this model {served} runs it")
         options = RunOptions(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, bits=bits)
-        chosen = choose_backend(backend, bits, model.parts.values())
+        chosen = choose_backend(backend, bits, model.parts.values())       # a `Backend` for the name or "auto"
         parts = [part for part in model.parts.values() if part is not model.decoder and part is not model.images]
         # This engine holds the encoder of calls that name no task, or the first one; each other encoder has its own
         # engine. All engines share a queue, and those of encoders with the same weights a plan.
@@ -73,7 +73,7 @@ class Engine(VectorMethods, SimilarityMethods):
         if model.decoder is not None:
             start = model.generation.decoder_start_token_id
             assert start is not None
-            assert isinstance(chosen, DecodingBackend)      # `choose_backend` looked
+            assert isinstance(chosen, DecodingBackend)      # `choose_backend` has checked it
             decoder = chosen.prepare_decoder(model.decoder.config, model.decoder.weights,
                                              options.config(self.precision))
             self._reading = ReadingPlan(self._plan, decoder, start, self.max_batch_tokens)
@@ -141,9 +141,9 @@ class Engine(VectorMethods, SimilarityMethods):
 
     def close(self) -> None:
         """Free the weights and the plans, also those of all `routes`: see `Loaded.close`."""
-        others = [] if self._closed else list(self._routes.values())
+        routes = [] if self._closed else list(self._routes.values())     # before they are freed
         super().close()
-        for engine in others:
+        for engine in routes:
             engine.close()
 
     def to_model(self) -> Model:
@@ -162,7 +162,7 @@ class Engine(VectorMethods, SimilarityMethods):
         Raises `InputError` for a field that there is not or a value that is impossible, such as a max_seq_length above
         the positions of the model, and `UnsupportedError` for a model without a tokenizer.
         """
-        known = [one.name for one in fields(TextConfig)]
+        known = [field.name for field in fields(TextConfig)]
         if unknown := [name for name in changes if name not in known]:
             raise InputError(f"there is no text setting {listed(unknown)}{nearest(unknown[0], known)}; there are "
                              f"{', '.join(known)}")
@@ -178,17 +178,17 @@ class Engine(VectorMethods, SimilarityMethods):
                                   lambda engine: {"max_seq_length": min(most, engine.max_seq_length or most)})
 
     def _with_changes(self, again: dict[str, Any], changes: Callable[[Engine], dict[str, Any]]) -> Engine:
-        """Return this engine with other text settings, of its routes, too; the weights are shared.
+        """Return a copy of this engine, and of its routes, with other text settings; all share the weights.
 
-        changes: returns the new settings of one engine. again: what makes the same changes when a pickle of the new
-        engine is loaded: the `changes` of `_reload_changed`.
+        changes: returns the fields of `TextConfig` to change in one engine. again: the same changes for
+        `_reload_changed`, when a pickle of the new engine is loaded.
         """
-        made: dict[Engine, Engine] = {}
+        copies: dict[Engine, Engine] = {}
         for engine in [self, *self._routes.values()]:
-            if engine not in made:
-                made[engine] = engine._with_own_text(changes(engine))
-        other = made[self]
-        other._routes = {task: made[engine] for task, engine in self._routes.items()}
+            if engine not in copies:
+                copies[engine] = engine._with_own_text(changes(engine))
+        other = copies[self]
+        other._routes = {task: copies[engine] for task, engine in self._routes.items()}
         if self._reload is not None:
             reload, before = self._reload, {}
             if reload.func is _reload_changed:      # this engine is a changed one itself: one reload does all changes
@@ -197,7 +197,7 @@ class Engine(VectorMethods, SimilarityMethods):
         return other
 
     def _with_own_text(self, changes: dict[str, Any]) -> Engine:
-        """Return a copy of this engine alone with other text settings, without what was computed from the old ones."""
+        """Return a copy of this engine, without its routes, that has other text settings and no lazy attributes yet."""
         try:
             text = replace(self._text, **changes)
         except WeightsError as error:
@@ -223,11 +223,11 @@ class Engine(VectorMethods, SimilarityMethods):
 
 
 _LIMIT = "limited_to"
-"""The key of the limit of `Engine.limited_to` among the changes of `_reload_changed`, beside fields of `TextConfig`."""
+"""The key for the argument of `limited_to` among the changes of `_reload_changed`, which are fields of `TextConfig`."""
 
 
 def _merge_changes(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    """Return the changes of `before`, then of `again`, as one dictionary, whose limit applies after the others."""
+    """Return one dictionary of changes that has the effect of `before` and then `again`; a limit in it applies last."""
     merged = before | again
     if "max_seq_length" in again:       # it came after the limit of `before`, which does not bound it
         merged.pop(_LIMIT, None)
@@ -241,15 +241,16 @@ def _reload_changed(reload: partial[Engine], changes: dict[str, Any]) -> Engine:
 
     reload: loads the engine without changes. changes: fields of `TextConfig`, and perhaps `_LIMIT`.
     """
-    own = {name: value for name, value in changes.items() if name != _LIMIT}
-    engine = reload().with_text(**own)
+    fields_of_text = {name: value for name, value in changes.items() if name != _LIMIT}
+    engine = reload().with_text(**fields_of_text)
     return engine.limited_to(changes[_LIMIT]) if _LIMIT in changes else engine
 
 
 def _precision_of(part: Transformer, asked: str | None, *, alone: bool) -> str:
-    """Return the precision of an encoder's computation; raises `UnsupportedError` and `InputError`.
+    """Return the precision in which an encoder computes; raises `UnsupportedError` and `InputError`.
 
-    A static model multiplies nothing: it is float32 beside other encoders, and alone it refuses another precision.
+    asked: by the caller. alone: whether the model has no other encoder. A static model multiplies nothing: beside
+    other encoders it is float32, and alone it refuses another precision.
     """
     precision = part.precision_for(asked)
     if part.config.num_layers or precision == "float32":

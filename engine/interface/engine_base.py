@@ -1,4 +1,4 @@
-"""`EngineBase`: what an `Engine` holds, which all its methods work on: plans, heads, routes and text settings."""
+"""`EngineBase`: the state of an `Engine`, which all its methods use: plans, heads, routes and text settings."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ AnyEngine = TypeVar("AnyEngine", bound="EngineBase")
 
 
 def on_route(method: Callable[P, R]) -> Callable[P, R]:
-    """Make a method run on the engine of the route that its argument `task` names; None for the default one."""
+    """Decorate a method to run on the engine of the route that its argument `task` names; None runs the default."""
 
     @wraps(method)
     def routed(*args: P.args, **options: P.kwargs) -> R:
-        engine: Any = args[0]
+        engine: Any = args[0]       # `self` of the method
         run: Any = method
         return run(engine.engine_of(options.pop("task", None)), *args[1:], **options)
 
@@ -50,18 +50,16 @@ def on_route(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class ImageSide:
-    """The encoder of images of a model, which engines with other text settings share."""
+    """The image encoder of a model, prepared at its first use; engines with other text settings share it."""
 
     def __init__(self, part: Transformer, backend: Backend, run: RunConfig, queue: ModelQueue,
                  plan: Plan | None = None):
-        """plan: of the encoder; None to prepare it for the first image, because a model of texts and images may get no
-        image.
-        """
+        """plan: of the encoder; None to prepare it for the first image, as a model of texts and images may get none."""
         self._part, self._backend, self._run, self._queue, self._plan = part, backend, run, queue, plan
 
     @lazy
     def encoder(self) -> ImageEncoder:
-        """The encoder with its plan."""
+        """The encoder, whose plan is prepared here if there is none."""
         from ..files.reading import release_pages  # here, because `import engine` shall stay light
 
         part, run = self._part, self._run
@@ -75,9 +73,9 @@ class ImageSide:
 
 
 def _ops_of(backend: Backend, threads: int, portable: bool, *parts: Mapping[str, Any]) -> Ops:
-    """Return the single operations of a backend; parts: the arrays of a model that are arguments of many calls."""
+    """Return the single operations of a backend. parts: mappings with the arrays that many calls get as arguments."""
     ops = backend.ops(threads, portable)
-    ops.keep(_arrays_of(parts))
+    ops.keep(_arrays_of(parts))     # they never change, so copies on a GPU may stay
     return ops
 
 
@@ -91,26 +89,27 @@ class EngineBase(Loaded):
     _image_side: ImageSide | None = None
     """The encoder of images; None for a model of texts alone."""
     _reading: ReadingPlan | None = None
-    """The plan of the vectors that the heads read, where a decoder gives these; None where the encoder does."""
+    """The plan whose vectors the heads read, if a decoder computes them; None if the encoder does."""
 
     def _hold(self, encoder: Transformer, backend: Backend, run: RunConfig, plan: Plan | None,
               queue: ModelQueue | None = None) -> None:
-        """Hold an encoder; plan: that of another engine with the same weights, None to prepare one.
+        """Set the attributes of this engine for an encoder.
 
-        queue: that of another engine of the same model, None to make one.
+        plan: of another engine with the same weights; None to prepare one. queue: of another engine of the same model;
+        None to make one.
         """
         self.config, self._configs = encoder.config, [encoder.config]
         self.text, self._heads = encoder.text, encoder.heads
         self._stem = encoder.stem
         if isinstance(self._stem, Waveform):
             self._stem = self._stem.in_precision(run.precision)
-        self._calibrations = {one.task: one for one in encoder.calibrations}
+        self._calibrations = {calibration.task: calibration for calibration in encoder.calibrations}
         self._modules, self._token_modules = encoder.modules, encoder.token_modules
         self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
         self.backend, self.threads, self.precision = backend.name, run.threads, run.precision
         self.max_batch_tokens, self.bits = run.max_tokens, run.bits
         self._plan = plan or backend.prepare(encoder.config, encoder.weights, run)
-        if plan is None and encoder.config.dropped_id is not None:      # ESM; a plan that is given has it already
+        if plan is None and encoder.config.dropped_id is not None:      # ESM; the plan of another engine has it already
             self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
         self._routes, self._needs_task = {}, False
         self._queue = queue or ModelQueue(run.max_tokens, mixes=backend.batch_invariant)
@@ -119,7 +118,7 @@ class EngineBase(Loaded):
 
     @property
     def queue(self) -> ModelQueue:
-        """The queue that computes the calls of all threads; `engine.server` lets a thread step it."""
+        """The queue that computes the calls of all threads; a server gives it a thread of its own."""
         return self._queue
 
     @property
@@ -131,7 +130,7 @@ class EngineBase(Loaded):
 
     @property
     def _late(self) -> LateConfig | None:
-        """How a model that has vectors of tokens alone reads texts; None for other models."""
+        """The settings of a model for late interaction, which has vectors of tokens alone; None for other models."""
         return None if self.text is None else self.text.late
 
     @property
@@ -186,7 +185,7 @@ class EngineBase(Loaded):
 
     @property
     def _text(self) -> TextConfig:
-        """How the model reads texts; raises `UnsupportedError` for a model that reads none."""
+        """The tokenizer's configuration; raises `UnsupportedError` for a model that reads no texts."""
         if self.text is None and self.reads_images:
             raise UnsupportedError("this model reads images, and no texts")
         if self.text is None:
@@ -196,7 +195,7 @@ class EngineBase(Loaded):
 
     @property
     def text_encoder(self) -> TextEncoder:
-        """What `encode` runs, in three steps: texts to tokens, tokens to pooled vectors, and these to results.
+        """The encoder that `encode` runs: from texts to tokens, to pooled vectors, and to results.
 
         Raises `UnsupportedError` for a model without a tokenizer.
         """
@@ -209,7 +208,7 @@ class EngineBase(Loaded):
 
     @property
     def image_encoder(self) -> ImageEncoder:
-        """What `encode` runs for images, in three steps: images to patches, these to pooled vectors, and to results.
+        """The encoder that `encode` runs for images: to patches, to pooled vectors, and to results.
 
         Raises `UnsupportedError` for a model that reads no images.
         """
@@ -219,14 +218,14 @@ class EngineBase(Loaded):
 
     @lazy
     def _ops(self) -> Ops:
-        """The single operations of the backend, which compute what surrounds the encoder: maps of heads and modules."""
+        """The single operations of the backend, for the parts around the encoder: heads, modules and the stem."""
         surrounding = [*self._modules, *self._token_modules, *([self._stem] if self._stem else ())]
         return _ops_of(get_backend(self.backend), self.threads, self.bits == PORTABLE,
                        *(head.weights for head in self._heads), *map(vars, surrounding))
 
     @lazy
     def _head_encoder(self) -> VectorEncoder:
-        """What gives the vectors that heads read: usually the encoder, and in BART's classifiers the decoder."""
+        """The encoder whose vectors the heads read; in BART's classifiers, they come from the decoder (`_reading`)."""
         if self.text is None and self.reads_images:
             return self.image_encoder
         if self._reading is None:
@@ -236,14 +235,14 @@ class EngineBase(Loaded):
 
     @lazy
     def _encoder(self) -> TextEncoder:
-        """`text_encoder`, made at the first use; it needs no single operations without modules."""
+        """`text_encoder`, made at its first use."""
         ops = self._ops if self._modules or self._token_modules else None
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
                            modules=self._modules, token_modules=self._token_modules, ops=ops, queue=self._queue)
 
     @lazy
     def _word_table(self) -> np.ndarray:
-        """The word table in float32 [V, E], which maps that are tied to it read."""
+        """The word table in float32 [V, E], for heads whose weights are tied to it."""
         from ..weights.parameters import parameters_of
         from ..weights.quantize import widen
 
@@ -254,7 +253,7 @@ class EngineBase(Loaded):
 
 
 def _arrays_of(parts: Iterable[Mapping[str, Any]]) -> Iterator[np.ndarray]:
-    """Yield the arrays among the values of mappings, and of mappings in these."""
+    """Yield the arrays among the values of mappings, at any depth."""
     for part in parts:
         for value in part.values():
             if isinstance(value, np.ndarray):

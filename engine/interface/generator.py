@@ -1,4 +1,4 @@
-"""`Generator`: a model that generates tokens and is ready to run."""
+"""`Generator`: the class for users of models that generate tokens, such as language models and translators."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Statistics(CacheStatistics):
-    """What a model that generates does at the moment, and has done since it was loaded."""
+    """Numbers of requests, tokens and cells of a model that generates: now, or in all since it was loaded."""
 
     open_requests: int
-    """Requests that are computed."""
+    """Requests that are computed now."""
     waiting_calls: int
-    """Requests that wait until they enter."""
+    """Requests that wait for their first step."""
     tokens_in: int
-    """Tokens of prompts and sources."""
+    """Tokens of prompts and sources, in all."""
     tokens_out: int
-    """New tokens, in all samples and in the results of beam searches."""
+    """New tokens, in all samples and in the results of beam searches, in all."""
     kept_tokens: int
     """Those of `cache_tokens` that no open request needs, for later requests that begin with them. Open requests use
     the others, `cache_tokens - kept_tokens`."""
@@ -48,7 +48,7 @@ class Statistics(CacheStatistics):
     read_tokens: int
     """Tokens of prompts that the model has read."""
     times_given_way: int
-    """How often a request has lost its cells in a full cache, and read again what it needed."""
+    """How often a request has lost its cells in a full cache, and had to read its tokens again."""
 
 
 class Generator(ChatMethods):
@@ -167,7 +167,7 @@ class Generator(ChatMethods):
 
     def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
                     places: Sequence[str] | None = None, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the inputs and the settings with which `generate` translates.
+        """Return (inputs, settings) with which `generate` translates texts.
 
         places: what an error message calls each text, such as "line 3"; None counts them from 0. The other arguments
         are those of `translate`.
@@ -188,7 +188,7 @@ class Generator(ChatMethods):
 
     @lazy
     def _languages(self) -> dict[str, int]:
-        """`language_ids`, made at the first use, because it reads the tokenizer."""
+        """`language_ids`, made at its first use, because that reads the tokenizer."""
         return language_ids(self.config.family, self.source_text)
 
     def check_translates(self) -> None:
@@ -237,7 +237,7 @@ class Generator(ChatMethods):
 
     @property
     def methods(self) -> dict[str, DecoderMethod[Any, Any]]:
-        """The methods that this model has what they need for, by their names, such as "generate"."""
+        """The methods that this model can run, by their names, such as "generate"."""
         return generating_methods_of(self)
 
     @property

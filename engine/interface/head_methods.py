@@ -1,4 +1,4 @@
-"""`HeadMethods`: the methods of an `Engine` that need a head after the encoder."""
+"""`HeadMethods`: the methods of an `Engine` that need a head after the encoder, such as `classify` and `rank`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .engine_base import EngineBase, on_route
 
 
 class HeadMethods(EngineBase):
-    """What an `Engine` can do beside `encode`, if its model has the head."""
+    """The part of `Engine` that runs heads; a method raises `UnsupportedError` if the model lacks its head."""
 
     _made_with_calibrations = ("_runners_of_heads",)
 
@@ -266,24 +266,24 @@ class HeadMethods(EngineBase):
 
     @property
     def methods(self) -> dict[str, Method[Any]]:
-        """The methods for texts or images that this model has, by their names, such as "encode"."""
+        """The methods that this model can run, by their names, such as "encode"."""
         return methods_of(self)
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
-        """Return the head of a task; raises `UnsupportedError` for a model without it.
+        """Return the runner of a task's head; raises `UnsupportedError` for a model without it.
 
-        use: what the caller wants to do, for the message; "" for what the task does.
+        use: a verb for what the caller wants to do, for the message; "" for the task's own.
         """
         if task not in self._runners_of_heads:
             late = self._late is not None
-            raise UnsupportedError(f"this model has no head to {use or _DOES.get(task, task)}; it "
+            raise UnsupportedError(f"this model has no head to {use or _VERBS.get(task, task)}; it "
                                    f"{heads_in_words(self.heads.values())}"
                                    f"{BY_SIMILARITY if use == 'rank' and (late or not self.heads) else ''}")
         return self._runners_of_heads[task]
 
     @property
     def sparse_runner(self) -> HeadRunner:
-        """The head that `encode_sparse` runs; raises `UnsupportedError` for a model without it."""
+        """The runner of the head for `encode_sparse`; raises `UnsupportedError` for a model without it."""
         return self.runner_of("encode_sparse" if "encode_sparse" in self.heads else "fill_mask", "encode sparsely")
 
     @property
@@ -292,20 +292,20 @@ class HeadMethods(EngineBase):
 
     @lazy
     def _runners_of_heads(self) -> dict[str, HeadRunner]:
-        """What runs each head, by its task; a head of classes with one output has the calibration of "rank"."""
+        """The runner of each head by its task; a classifier with one output has the calibration of "rank"."""
         if not self._heads:
             return {}
         runners = {}
         for head in self._heads:
-            ranks = head.config.task == "classify" and head.config.outputs == 1
-            calibration = self._calibrations.get("rank" if ranks else head.config.task)
+            is_ranker = head.config.task == "classify" and head.config.outputs == 1
+            calibration = self._calibrations.get("rank" if is_ranker else head.config.task)
             runners[head.config.task] = HeadRunner(head, self._head_encoder, self._ops, lambda: self._word_table,
                                                    calibration)
         return runners
 
 
-_DOES = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}
-"""What the heads of some tasks do, for messages."""
+_VERBS = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}
+"""Verbs for tasks in messages, where the name of the task is none."""
 BY_SIMILARITY = ("; similarity(encode_query(query), encode_document(documents)) compares a query with documents, and "
                  "np.argsort sorts them")
-"""How a model without a head that ranks does it, for messages."""
+"""The advice for a user who wants to rank with a model that has no head for it."""

@@ -19,7 +19,7 @@ SERVES: dict[str, type[Engine] | type[Generator] | type[Reranker] | type[Transcr
     "rank": Reranker,
     "transcribe": Transcriber,
 }
-"""The class for each kind of use."""
+"""The class that serves each kind of use."""
 
 
 @renamed_arguments
@@ -40,11 +40,11 @@ def load(path: str | os.PathLike[str], *, kind: str | None = None, cache_tokens:
 
     source = open_source(path, options.get("memory", "map"), options.get("revision"))
     served = SERVES[choose_kind(source, kind)]
-    known = list(signature(served.load).parameters)[1:]
+    known = list(signature(served.load).parameters)[1:]     # all but the path
     if cache_tokens is not None:
         options["cache_tokens"] = cache_tokens
     if unknown := [name for name in options if name not in known]:
         raise InputError(f"{served.__name__}.load has no option {listed(unknown)}{nearest(unknown[0], known)}; it has "
                          f"{listed(known)}")
-    opened: Any = source
+    opened: Any = source        # `load` also takes a path that was opened already, so nothing is read twice
     return served.load(opened, **options)

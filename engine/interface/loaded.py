@@ -1,4 +1,4 @@
-"""`Loaded`: the base class of `Engine`, `Generator`, `Reranker` and `Transcriber`."""
+"""`Loaded`: the base class of `Engine`, `Generator`, `Reranker` and `Transcriber`: load, close, save, pickle, repr."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 AnyLoaded = TypeVar("AnyLoaded", bound="Loaded")
 
 
-_OF_CLOSED = ("_closed", "_configs", "_calibrations")
-"""The private attributes that a closed object keeps."""
+_LEFT_BY_CLOSE = ("_closed", "_configs", "_calibrations")
+"""The private attributes that a closed object keeps, for `repr` and messages."""
 
 
 def _advice(name: str, cls: type) -> str:
-    """Return the end of a message about an attribute that a class does not have: what to do instead."""
+    """Return the end of a message about an attribute that a class lacks: what to use instead, or a similar name."""
     if name in ATTRIBUTES:
         return f"; {ATTRIBUTES[name]}"
     if name.startswith("_"):
         return ""
-    public = [one for one in dir(cls) if not one.startswith("_")]
+    public = [known for known in dir(cls) if not known.startswith("_")]
     return f"{nearest(name, public)}; help({cls.__name__}) lists what there is"
 
 
@@ -50,12 +50,12 @@ def _load_again(cls: type[AnyLoaded], address: str, commit: str | None, kind: st
     from ..loading.load import open_source  # here, because `import engine` shall stay light
 
     source = open_source(address, memory, commit)
-    source.kind_given = True        # else `_load` might refuse a kind that the first load has accepted
+    source.kind_given = True        # otherwise `_load` might refuse a kind that the first load has accepted
     return cls._load(source, kind, options, memory, **reading)
 
 
 class _Named(type):
-    """A class that says what to do in place of a method that the classes of other libraries have."""
+    """The metaclass of `Loaded`: for an unknown attribute of a class, the error says what to use instead."""
 
     if not TYPE_CHECKING:
 
@@ -67,9 +67,9 @@ class Loaded(metaclass=_Named):
     """A model on a backend, with its configuration and options; a pickle of it loads the model from the same path."""
 
     config: ModelConfig
-    """The architecture; of a model that generates, that of its decoder."""
+    """The architecture; for a model that generates, that of its decoder."""
     text: TextConfig | None
-    """How it reads and writes text; None without a tokenizer."""
+    """The configuration of the tokenizer; None without one."""
     backend: str
     threads: int
     """The threads of one pass."""
@@ -81,7 +81,7 @@ class Loaded(metaclass=_Named):
     _configs: Sequence[ModelConfig]
     """The architectures of all parts, the decoder last."""
     _model: PreparedModel
-    """The prepared model; not in an `Engine`, which has one plan."""
+    """The prepared model of all classes but `Engine`, which has plans of its own."""
     address: tuple[str, str | None] | None = None
     """The path, or the name on the hub and its commit, which load the same files again; None for a model in memory."""
     _reload: partial[Any] | None = None
@@ -92,7 +92,7 @@ class Loaded(metaclass=_Named):
     _read_model: partial[Model] | None = None
     """Reads the model from its files again; None for a model in memory."""
     _own: tuple[str, ...] = ("text", "generation")
-    """Which attributes of `SET`, the names that users of other libraries assign, this class sets itself, once."""
+    """The attributes among `SET`, names that users of other libraries assign, that this class sets itself, once."""
     _closed = False
     """Whether `close` was called."""
 
@@ -103,12 +103,12 @@ class Loaded(metaclass=_Named):
         self.backend, self.threads, self.precision = model.backend, model.threads, model.precision
         self.bits = model.bits
         self.max_batch_tokens = model.max_batch_tokens
-        self._calibrations = {one.task: one for one in model.calibrations}
+        self._calibrations = {calibration.task: calibration for calibration in model.calibrations}
 
     @classmethod
     def _load(cls: type[AnyLoaded], source: Source, kind: str, options: dict[str, Any], memory: str,
               **reading: Any) -> AnyLoaded:
-        """Return an object of this class for a model that generates; options: the arguments of the class.
+        """Return an object of this class for a model that generates. options: the arguments of its `__init__`.
 
         kind: "generate", "transcribe" or "rank". reading: further arguments of `load_model`, which the `load` of the
         class has, too.
@@ -122,8 +122,8 @@ class Loaded(metaclass=_Named):
         model = load_model(source, kind=kind, precision=options["precision"], **reading)
         if kind != "rank" and model.kind != kind:
             raise source.refuse_kind(kind, model.kind)
-        made: Any = cls
-        loaded: AnyLoaded = made(model, **options)
+        make: Any = cls
+        loaded: AnyLoaded = make(model, **options)
         if kind == "generate" and source.longest is not None and not source.long_context:
             loaded._model.lengths.name_long_context(source.longest)
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
@@ -142,7 +142,7 @@ class Loaded(metaclass=_Named):
         """
         if not self._closed:
             self._closed = True
-            for name in [name for name in vars(self) if name.startswith("_") and name not in _OF_CLOSED]:
+            for name in [name for name in vars(self) if name.startswith("_") and name not in _LEFT_BY_CLOSE]:
                 vars(self).pop(name, None)
 
     def __enter__(self: AnyLoaded) -> AnyLoaded:
@@ -191,7 +191,7 @@ class Loaded(metaclass=_Named):
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """What is known from labelled texts about the scores of each method, as `engine.calibrate` finds it."""
+        """For each method, by name, the calibration of its scores that `engine.calibrate` made from labelled texts."""
         return dict(self._calibrations)
 
     @renamed_arguments
@@ -216,12 +216,12 @@ class Loaded(metaclass=_Named):
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
-        """How many outputs each task has that can be calibrated."""
+        """The number of outputs of each task that can be calibrated."""
         return {}
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, of the results where sources have another: encode, decode and special_tokens.
+        """The tokenizer of the model's results (sources may have another one): encode, decode and special_tokens.
 
         Raises `UnsupportedError` for a model without a tokenizer.
         """
@@ -235,7 +235,7 @@ class Loaded(metaclass=_Named):
     if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
 
         def __getattr__(self, name: str) -> Any:
-            """Say what to do in place of a method that another library or another class here has."""
+            """Raise an error that says what to use instead of an unknown attribute, or that the object is closed."""
             if self._closed and name.startswith("_") and not name.startswith("__"):
                 raise self._closed_error()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}"

@@ -1,4 +1,4 @@
-"""What the attention of an encoder does with one text: entropies of heads, rollout, and pictures of both."""
+"""`Look`: the attention of an encoder for one text: entropies of heads, rollout, and pictures; of `Engine.look`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..uncertainty.attention import entropy_limits, rollout, shares
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """The attention of all layers and heads for one text; docs/uncertainty.md says what it tells, and what not."""
+    """The attention of all layers and heads for one text; docs/uncertainty.md says what one may conclude from it."""
 
     tokens: list[str]
     """The T tokens as text, special ones included."""
@@ -49,10 +49,13 @@ class Look:
 
 
 def make_look(tokens: Sequence[str], output: ForwardOutput, layers: int, heads: int, ops: Ops) -> Look:
-    """Return the `Look` of one sequence from all its attention weights and entropies."""
+    """Return the `Look` of one sequence.
+
+    tokens: as texts. output: has the weights [1][T, T] and entropies [1][T] of each (layer, head). ops: multiplies.
+    """
     weights = [np.stack([output.attentions[layer, head][0] for head in range(heads)]) for layer in range(layers)]
     entropies = np.stack([[output.entropies[layer, head][0] for head in range(heads)] for layer in range(layers)])
-    limits = np.stack([entropy_limits(of_layer) for of_layer in weights])
+    limits = np.stack([entropy_limits(of_layer) for of_layer in weights])       # [L, T]; weights: L of [H, T, T]
     shares_of_layers = np.stack([shares(of_layer, limit) for of_layer, limit in zip(entropies, limits, strict=True)])
     # The product of the kernels, whose bits do not depend on the number of threads; NumPy's may.
     rolled = rollout(weights, lambda x, y: ops.linear(x, y, bias=None, activation=None, residual=None))

@@ -18,7 +18,7 @@ from ..generation.step_queue import StepQueue
 
 
 class ReadingPlan:
-    """A plan over the plans of an encoder and of a decoder, whose logits are its vectors. Any thread may call it."""
+    """A `Plan` of an encoder and a decoder: its vectors are the logits of the decoder. Any thread may call it."""
 
     def __init__(self, encoder: Plan, decoder: Decoder, start_id: int, max_tokens: int):
         """start_id: the first token of the decoder. max_tokens: the most tokens that are read in one step."""

@@ -1,4 +1,4 @@
-"""The prompts of language models that rank: how a query and a document become tokens, and which tokens answer.
+"""The prompts of language models that rank, for `Reranker`: their pieces of text, and the tokens that answer.
 
 A prompt is a list of pieces. Each is tokenized apart, as the code that the models were trained with does, so that no
 token reaches from one piece into the next. The piece with {document} ends with it; a long document is cut there.
@@ -12,7 +12,8 @@ from typing import Any
 
 from ..base.errors import InputError, shown
 
-PLACES = ("{instruction}", "{query}", "{document}")      # what a template has in the place of each text
+PLACES = ("{instruction}", "{query}", "{document}")
+"""The placeholders of a template, in this order."""
 
 QWEN3 = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
          'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
@@ -23,17 +24,17 @@ QWEN3 = ('<|im_start|>system\nJudge whether the Document meets the requirements 
 
 @dataclass(frozen=True)
 class RerankPrompt:
-    """The pieces of a prompt, and its answers."""
+    """The pieces of a prompt with placeholders, and the tokens that answer it."""
 
     pieces: tuple[str, ...]
     answers: tuple[str, ...] = ("yes", "no")
-    """The token that means "relevant", and perhaps the one that means the contrary."""
+    """The token that means "relevant", and perhaps a second one that means "not relevant"."""
     is_known: bool = False
     """Whether it is one of `KNOWN`, whose pieces contain all special tokens, so that the tokenizer adds none."""
 
     @property
     def place(self) -> int:
-        """The place of the piece with the document."""
+        """The index of the piece with the document."""
         return next(i for i, piece in enumerate(self.pieces) if piece.endswith(PLACES[-1]))
 
 
@@ -54,7 +55,7 @@ KNOWN = {
 
 
 def prompt_of(template: Any) -> RerankPrompt:
-    """Return the prompt of a template, or of the name of a known one; raises `InputError`."""
+    """Return the prompt for a template, or for the name of a known one; raises `InputError`."""
     if isinstance(template, str) and template in KNOWN:
         return KNOWN[template]
     counts = [template.count(place) for place in PLACES] if isinstance(template, str) else []
@@ -67,7 +68,7 @@ def prompt_of(template: Any) -> RerankPrompt:
 
 
 def fill_in(pieces: Sequence[str], instruction: str, query: str) -> list[str]:
-    """Return pieces with the instruction and the query in their places, and without the place of the document."""
-    # Placeholders are found before the query is put in, so that one that stands in the query stays as it is.
+    """Return pieces with the instruction and the query filled in, and without the placeholder of the document."""
+    # The pieces are split at {query} first, so that placeholders inside of the query stay as they are.
     around_query = [piece.removesuffix(PLACES[2]).split(PLACES[1]) for piece in pieces]
     return [query.join(part.replace(PLACES[0], instruction) for part in parts) for parts in around_query]

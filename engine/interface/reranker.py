@@ -1,4 +1,4 @@
-"""`Reranker`: a model that scores how well documents answer a query.
+"""`Reranker`: the class for users of models that score how well documents answer a query.
 
 It is a cross-encoder, which has one logit for a pair of texts, or a language model, whose next token is "yes" or "no".
 """
@@ -170,9 +170,9 @@ class Reranker(Loaded):
         super().save(path)
 
     def _adopt_engine(self, model: Model, is_default: dict[str, bool], max_length: int, **options: Any) -> None:
-        """Hold a cross-encoder. is_default: whether each option that is for language models alone has its default."""
-        if others := [name for name, usual in is_default.items() if not usual]:
-            raise InputError(f"a cross-encoder reads a query and a document as they are, and has no {listed(others)}; "
+        """Set up a cross-encoder. is_default: whether each option of language models has its default."""
+        if changed := [name for name, usual in is_default.items() if not usual]:
+            raise InputError(f"a cross-encoder reads a query and a document as they are, and has no {listed(changed)}; "
                              "leave out what is for language models")
         if model.encoder is None or model.routes:
             raise UnsupportedError("a reranker has one encoder, and this model has routes: "
@@ -244,22 +244,22 @@ class Reranker(Loaded):
 
     def prompts(self, pairs: Sequence[tuple[str, str]], instruction: Any = None, stop: Stop = NEVER
                 ) -> list[NDArray[np.int64]]:
-        """Return the ids of the prompt of each pair for a language model; raises `InputError`.
+        """Return the ids of the prompt of each pair (query, document) for a language model; raises `InputError`.
 
-        instruction: None for that of the model.
+        instruction: None for the instruction of this object.
         """
         instruction = self.instruction if instruction is None else check_text("instruction", instruction)
         prompts: list[NDArray[np.int64]] = []
-        for query, some in groupby(pairs, key=itemgetter(0)):       # what the prompts of a query share is read once
+        for query, group in groupby(pairs, key=itemgetter(0)):      # the common prefix of a query is tokenized once
             stop.check()
-            prompts += self._prompts(instruction, query, [document for _, document in some], stop)
+            prompts += self._prompts(instruction, query, [document for _, document in group], stop)
         return prompts
 
     def ranks_of(self, logits: NDArray[np.float32], texts: Sequence[str] | None, top_k: int | None,
                  limit: np.float32 | None = None, *, as_logits: bool = False) -> list[dict[str, Any]]:
-        """Return the documents by their logits [n].
+        """Return the results of `rank` for documents with these logits, [n].
 
-        texts: of the documents, to return them; None to leave them out. limit: of `limit_of_rank`.
+        texts: of the documents, to be in the results; None to leave them out. limit: of `limit_of_rank`.
         """
         scores = logits if as_logits else self.scores_of(logits)
         return ranked(logits, scores, texts, top_k, limit, self._probabilities(logits))
@@ -271,7 +271,7 @@ class Reranker(Loaded):
 
     @property
     def queue(self) -> ModelQueue | StepQueue:
-        """The queue that computes the calls of all threads: of sequences for a cross-encoder, else of steps."""
+        """The queue that computes the calls of all threads: a `StepQueue` for a language model."""
         return self._model.queue if self._engine is None else self._engine.queue
 
     @property
@@ -280,7 +280,7 @@ class Reranker(Loaded):
         return self._engine
 
     def scores_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of logits [n]."""
+        """Return the scores of logits, float32 [n] both: calibrated probabilities, or the model's own function."""
         calibrated = self._probabilities(logits)
         if calibrated is not None:
             return calibrated[:, 1].astype(np.float32)
@@ -298,12 +298,12 @@ class Reranker(Loaded):
         return {"rank": 1}
 
     def _prompts(self, instruction: str, query: str, documents: Sequence[str], stop: Stop) -> list[NDArray[np.int64]]:
-        """Return the ids of the prompt for each document of a query."""
+        """Return the ids of the prompt for each document of a query: prefix, document, end of the template."""
         # The prefix is the same for all documents; `start` is tokenized with the document that follows it.
         *before, start = fill_in(self.template.pieces[: self.template.place + 1], instruction, query)
         prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
-        # With a prefix, a document keeps fewer tokens than this tokenizer cuts it to, so cuts are reported below.
+        # With a prefix, a document keeps fewer tokens than this tokenizer leaves, so cuts are reported only below.
         with reporting(Cuts(truncation=True)) if len(prefix) else nullcontext():
             starts = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(prefix)
@@ -320,7 +320,7 @@ class Reranker(Loaded):
         return [np.concatenate([prefix, ids[:limit].astype(np.int64), self._end]) for ids in starts]
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
-        """Return the joined ids of pieces, each tokenized apart. No cut is reported: none is a text of the caller."""
+        """Return the joined ids of pieces, each tokenized apart. Cuts in these texts of ours are not reported."""
         with reporting(Cuts(truncation=True)):
             parts = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
         return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
@@ -335,12 +335,12 @@ class Reranker(Loaded):
 
     @lazy
     def _start_tokenizer(self) -> Tokenizer:
-        """The tokenizer of the piece that ends with the document, which leaves room for the end of the template."""
+        """The tokenizer of the piece with the document; its limit leaves room for the end of the template."""
         assert self._prompt_text is not None
         return Tokenizer(self._prompt_text, self.max_length - len(self._end), self.threads)
 
     def _answer_ids(self, answers: Any) -> tuple[int, ...]:
-        """Return the ids of one or two answers, given as texts or ids; raises unless each is one token."""
+        """Return the ids of one or two answers, texts or ids; raises `InputError` unless each is one token."""
         if not isinstance(answers, (tuple, list)) or not 1 <= len(answers) <= 2:
             raise InputError(f"answers must be one or two tokens, as texts or ids, not {shown(answers)}")
         tokenizer = self._model.tokenizer(self._prompt_text)
@@ -359,7 +359,7 @@ class Reranker(Loaded):
 
 
 def _is_encoder(source: Source) -> bool:
-    """Return whether the files of a model ask for an encoder; files that fit two kinds hold a language model here."""
+    """Return whether the files of a model are of an encoder; files that fit two kinds count as a language model."""
     try:
         return source.kind == "encode"
     except InputError:

@@ -20,20 +20,20 @@ from .stream import OfOneProcess, Piece, Pieces, finish_reason, pieces_of
 
 
 class Submission(OfOneProcess):
-    """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
+    """A request to a session, which is cancelled when this object is garbage. Any thread may call its methods."""
 
     _instead = "send what result() returns"
 
     def __init__(self, handle: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
                  pieces: Callable[[Iterator[Token]], Pieces]):
-        """finish: makes the result for the caller from the number of the work, which is 0, and what the queue gives.
+        """finish: makes the result of the request from the number of its one work, 0, and the results of the queue.
 
-        samples: how many results the request has. pieces: makes the pieces of the tokens of one result.
+        samples: how many results the request has. pieces: turns an iterator of tokens into pieces.
         """
         self._handle, self._finish, self._samples, self._pieces = handle, finish, samples, pieces
 
     def cancel(self) -> None:
-        """End the request; whoever waits for it gets `Cancelled`. A request that has ended is left alone."""
+        """End the request; threads that wait for it get `Cancelled`. A request that has ended does not change."""
         self._handle.cancel()
 
     def result(self, timeout: float | None = None) -> Any:
@@ -73,8 +73,8 @@ class Session(OfOneProcess):
                 print(piece.text, end="")
 
     In a `with` statement, a thread of the generator's own computes, and the end of the block cancels what is open.
-    Outside of one, whoever waits for a result computes, or calls `step`. Each request has the bits of the request
-    alone.
+    Outside of one, a thread that waits for a result computes, or one that calls `step`. Each request has the bits that
+    it has alone.
     """
 
     _instead = "pickle its Generator, and call session() of that there"
@@ -148,7 +148,7 @@ class Session(OfOneProcess):
 
 
 def check_place(priority: Any, owner: Any, deadline: Any) -> float:
-    """Check the place of a request among others, and return its deadline as a `Stop` takes it: 0 for None.
+    """Check three arguments of `Session.submit`, and return the deadline for a `Stop`: 0 for None.
 
     Raises `InputError`.
     """

@@ -1,4 +1,4 @@
-"""`SimilarityMethods`: the methods of an `Engine` that compare the vectors it gave."""
+"""`SimilarityMethods`: the methods of an `Engine` that compare vectors: `similarity` and `similarity_pairwise`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .engine_base import EngineBase
 
 
 class SimilarityMethods(EngineBase):
-    """How an `Engine` compares vectors of texts, sparse vectors and vectors of tokens."""
+    """The part of `Engine` that compares vectors of texts, sparse vectors and vectors of tokens."""
 
     @renamed_arguments
     def similarity(self, a: Any, b: Any, *, precision: str | None = None) -> np.ndarray:
@@ -61,19 +61,20 @@ class SimilarityMethods(EngineBase):
 
     @property
     def _width(self) -> int:
-        """The dimensions of a vector of `encode`; of a model that encodes no text, those of a token's vector."""
+        """The number of dimensions of a vector of `encode`, or of a token's vector for a model that reads no texts."""
         return self.config.hidden_size if self.text is None else self.text_encoder.width
 
     def _sparse_similarity(self, a: Any, b: Any) -> str | None:
-        """Return how the sparse vectors a and b are compared; None if both are other vectors. Raises `InputError`."""
+        """Return the similarity function for sparse vectors a and b; None if neither is sparse. Raises `InputError`."""
         if not isinstance(a, SparseVectors) and not isinstance(b, SparseVectors):
             return None
         check_sparse(a, b)
         head = self.heads.get("encode_sparse")
+        # A model with dense vectors, too, has a similarity function for these; its sparse ones need dot products.
         return self.similarity_fn_name if head is None or head.reads_numbers else "dot"
 
     def _late_similarity(self, a: Any, b: Any) -> str | None:
-        """Return how vectors of tokens are compared, one of `LATE_SIMILARITIES`; None if a and b are other vectors."""
+        """Return the similarity function for vectors of tokens, one of `LATE_SIMILARITIES`; None for other vectors."""
         if self.similarity_fn_name in LATE_SIMILARITIES:
             return self.similarity_fn_name
         return "meanmaxsim" if "encode_tokens" in self.heads and (are_of_tokens(a) or are_of_tokens(b)) else None

@@ -1,4 +1,4 @@
-"""`Stream`: the new tokens of one input, one by one."""
+"""`Stream`: an iterator over the new tokens of one input; and `Pieces`, which turns tokens into pieces of text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OfOneProcess:
     """An object that belongs to the threads and the queue of one process, so that it is neither pickled nor copied."""
 
     _instead: str
-    """What to do in another process."""
+    """What to do in another process, for the error."""
 
     def __reduce__(self) -> NoReturn:
         raise UnsupportedError(f"a {type(self).__name__} belongs to this process, and is neither pickled nor copied; "
@@ -57,12 +57,12 @@ class Pieces(OfOneProcess, Iterator[Piece]):
         has read the prompt by then.
         """
         self._tokens, self._turn, self._text, self._logprob_of = tokens, new_turn(), text, logprob_of
-        self._prompt: Callable[[], list[Piece]] | None = prompt     # None after the first call
-        self._front: deque[Piece] = deque()     # the pieces of the prompt that were not given
-        self._given = 0     # how many pieces were given
+        self._prompt: Callable[[], list[Piece]] | None = prompt     # None after its call
+        self._front: deque[Piece] = deque()     # pieces of the prompt that were not returned yet
+        self._returned = 0      # how many new tokens were returned as pieces
         self._ahead: Token | EngineError | None = None
-        """A token that was read and has no piece yet, or the error that was read behind the last token; else None."""
-        self._over = False      # whether no token comes any more
+        """A token that was read and has no piece yet, or the error that followed the last token; otherwise None."""
+        self._is_over = False       # whether the last token was read
 
     def __next__(self) -> Piece:
         with self._turn.take_if_free() as taken:
@@ -72,8 +72,8 @@ class Pieces(OfOneProcess, Iterator[Piece]):
             return self._next()
 
     def _next(self) -> Piece:
-        """Return the next piece: those of the prompt first, then one for each token; the caller has the turn."""
-        token, self._ahead = self._ahead or self._token(), None
+        """Return the next piece: first those of the prompt, then one for each token. The caller has the turn."""
+        token, self._ahead = self._ahead or self._next_token(), None
         if isinstance(token, EngineError):
             raise token
         if self._prompt is not None:
@@ -83,47 +83,49 @@ class Pieces(OfOneProcess, Iterator[Piece]):
             return self._front.popleft()
         if token is None:
             raise StopIteration
-        place, self._given = self._given, self._given + 1
+        place, self._returned = self._returned, self._returned + 1
         if self._text is None:
             return Piece(token.id, None, self._logprob_of(place))
         text = self._text.add(token.id)
-        if self._text.waits:        # only what follows says whether this piece is the last one, which has the rest
-            self._ahead = self._token()
+        if self._text.waits:        # look ahead: if this is the last token, its piece gets the text that waits
+            self._ahead = self._next_token()
             if not isinstance(self._ahead, Token):
                 text += self._text.end()
         return Piece(token.id, text, self._logprob_of(place))
 
     def drop_ahead(self) -> None:
-        """Forget what was read and not given: a token, or the pieces of a prompt, for a stream that is cancelled."""
+        """Forget a token and pieces of a prompt that were read and not returned, as the stream was cancelled."""
         self._ahead, self._prompt, self._front = None, None, deque()
 
-    def _token(self) -> Token | EngineError | None:
-        """Return the next token, or what follows the last one: an error, or None."""
-        if self._over:
+    def _next_token(self) -> Token | EngineError | None:
+        """Wait for the next token and return it; after the last one, return its error, or None."""
+        if self._is_over:
             return None
         try:
             token = next(self._tokens, None)
         except EngineError as error:
-            self._over = True
+            self._is_over = True
             return error
-        self._over = token is None
+        self._is_over = token is None
         return token
 
 
 def pieces_of(model: PreparedModel, work: DecoderWork) -> Callable[[Iterator[Token]], Pieces]:
-    """Return the function that makes pieces of the tokens of a work with one result."""
-    # The functions below hold these three alone: the work may hold much memory.
+    """Return the function that turns the tokens of a work with one result into pieces."""
+    # The functions below must not keep the work itself, which may hold much memory.
     logprobs, new_text, echo = work.logprobs, work.new_text, work.echo
 
     def logprob_of(place: int) -> TokenLogprob | None:
+        """Return the log probability of the new token with this number, with its text; None if none was asked for."""
         return model.named(logprobs[0][place]) if logprobs else None
 
     def prompt() -> list[Piece]:
+        """Return a piece for each token of an echoed prompt; the first one has the whole text."""
         if echo is None:
             return []
-        told = [*map(model.named, echo.logprobs)] or repeat(None)
+        logprobs_of_prompt = [*map(model.named, echo.logprobs)] or repeat(None)
         texts = chain([model.text_of(echo)], repeat(None if new_text is None else ""))
-        return [*map(Piece, echo.ids, texts, told)]
+        return [*map(Piece, echo.ids, texts, logprobs_of_prompt)]
 
     return lambda tokens: Pieces(tokens, None if new_text is None else new_text(), logprob_of, prompt)
 
@@ -134,7 +136,7 @@ class Stream(OfOneProcess, Iterator[Piece]):
     _instead = "send the pieces that list(stream) reads, or pickle the Generator, and call its stream there"
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
-        """work: a checked request with one result, which the first `next` submits. stop: when it has to end."""
+        """work: with one result; the first `next` submits it. stop: ends the stream, by its timeout or by `cancel`."""
         self._tokens, self._stop = _WorkTokens(model, work, stop), stop
         self._pieces = pieces_of(model, work)(self._tokens)
 
@@ -146,7 +148,7 @@ class Stream(OfOneProcess, Iterator[Piece]):
     def cancel(self) -> None:
         """End the stream and free its memory, also while another thread waits for the next token.
 
-        That thread's loop ends, within about 0.1 s. A stream that has ended is left alone.
+        That thread's loop ends, within about 0.1 s. A stream that has ended does not change.
         """
         self._stop.cancelled = True
         self._tokens.cancel()
@@ -169,7 +171,7 @@ class Stream(OfOneProcess, Iterator[Piece]):
 
 
 def finish_reason(handle: DecoderTicket) -> str | None:
-    """Return why a request of one result ended, as `Stream.finish_reason` has it."""
+    """Return the `Stream.finish_reason` of a request with one result; None before its end."""
     if not handle.done:
         return None
     match handle.error:
@@ -199,7 +201,7 @@ class _WorkTokens(Iterator[Token]):
         try:
             token = next(self._tokens)
         except EngineError as error:
-            self.cancel()       # a work whose time has come would keep its rows until the next step of somebody
+            self.cancel()       # a late work would keep its rows until another call steps
             if isinstance(error, Cancelled):
                 raise StopIteration from None
             raise

@@ -20,7 +20,7 @@ from ..programs.observe import Observed
 
 
 class _DroppingPlan:
-    """A plan that embeds the tokens itself, and gives the embeddings to the plan of the model.
+    """A `Plan` that computes the embeddings of tokens itself, and passes them to the plan of the model.
 
     It embeds all sequences of every batch, also those without a dropped token, so that the bits of a sequence do not
     depend on the others.
@@ -37,11 +37,11 @@ class _DroppingPlan:
         return self._plan.longest
 
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
-        """Return the token vectors [N, D] of a batch, whose dropped tokens are embedded as zeros."""
+        """Return the token vectors of a batch, float32 [N, D], computed from `_embed` of it."""
         return self._plan.forward(self._embed(batch), stop)
 
     def _embed(self, batch: Batch) -> Batch:
-        """Return a batch of ids as one of embeddings: word[id] s / (1 - dropped / T), and zeros for the dropped id.
+        """Return a batch with embeddings in place of ids: s * word[id] / (1 - dropped / T), or 0 for the dropped id.
 
         A batch that has embeddings in place of ids stays as it is.
         """
@@ -49,16 +49,17 @@ class _DroppingPlan:
             return batch
         rows = self._rows[batch.input_ids]
         lengths = np.diff(batch.cu_seqlens)
-        before = np.append(0, np.cumsum(batch.input_ids == self._dropped))      # dropped tokens in front of each
-        kept = lengths - np.diff(before[batch.cu_seqlens])
+        before = np.append(0, np.cumsum(batch.input_ids == self._dropped))      # dropped tokens before each token
+        kept = lengths - np.diff(before[batch.cu_seqlens])      # tokens of each sequence that are not dropped
         if not np.array_equal(kept, lengths):
+            # 1 - dropped / T; 1 for a sequence of dropped tokens alone, whose rows are zeros.
             shares = np.where(kept, kept / np.maximum(lengths, 1), 1.0).astype(np.float32)
             rows /= np.repeat(shares, lengths)[:, None]
         return replace(batch, input_ids=None, inputs_embeds=rows)
 
 
 class _ObservingDroppingPlan(_DroppingPlan):
-    """A plan that drops tokens, and also gives hidden states and attention weights."""
+    """A `_DroppingPlan` over a plan that also returns hidden states and attention weights."""
 
     def __init__(self, plan: ObservingPlan, config: ModelConfig, words: np.ndarray):
         super().__init__(plan, config, words)
@@ -70,7 +71,7 @@ class _ObservingDroppingPlan(_DroppingPlan):
 
 
 def with_token_dropout(plan: Plan, config: ModelConfig, words: np.ndarray) -> Plan:
-    """Return a plan that computes the embeddings of a model with a `dropped_id`; words: float32 [V, D]."""
+    """Return a plan with token dropout over the plan of a model that has a `dropped_id`. words: float32 [V, D]."""
     if isinstance(plan, ObservingPlan):
         return _ObservingDroppingPlan(plan, config, words)
     return _DroppingPlan(plan, config, words)

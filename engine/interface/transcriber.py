@@ -1,4 +1,4 @@
-"""`Transcriber`: a speech model that transcribes recordings."""
+"""`Transcriber`: the class for users of speech models, which turn recordings into text."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Transcriber(Loaded):
 
     @property
     def transcription(self) -> Any:
-        """What turns recordings into texts: a `Transcription`, or the `LetterTranscription` of a model of letters."""
+        """Turns recordings into texts: a `Transcription`, or the `LetterTranscription` of a model of letters."""
         return self._transcription
 
     @property
@@ -96,7 +96,7 @@ class Transcriber(Loaded):
 
     @property
     def queue(self) -> WorkQueue:
-        """The queue that computes the calls of all threads; `engine.server` lets a thread step it."""
+        """The queue that computes the calls of all threads; a server gives it a thread of its own."""
         queue: WorkQueue = self._model.queue
         return queue
 

@@ -27,7 +27,7 @@ from .look import Look, make_look
 
 
 class VectorMethods(HeadMethods):
-    """What an `Engine` can do with every encoder: a vector for each token, or one for each text."""
+    """The part of `Engine` that every encoder has: vectors of tokens, and vectors of texts or images."""
 
     @renamed_arguments
     def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None,
@@ -69,9 +69,9 @@ class VectorMethods(HeadMethods):
         """
         stop = Stop.after(timeout)
         asked = read_asked(self.config, output_hidden_states, output_attentions, output_entropies)
-        stemmed = {"pixel_values": pixel_values, "input_features": input_features,
-                   "input_values": input_values}
-        inputs_embeds = self._embed({name: value for name, value in stemmed.items() if value is not None},
+        stem_inputs = {"pixel_values": pixel_values, "input_features": input_features,
+                       "input_values": input_values}
+        inputs_embeds = self._embed({name: value for name, value in stem_inputs.items() if value is not None},
                                     inputs_embeds)
         batch, form = pack(self.config, input_ids, attention_mask, token_type_ids, position_ids,
                            inputs_embeds=inputs_embeds)
@@ -79,9 +79,12 @@ class VectorMethods(HeadMethods):
             return form.unpack(self._queue.compute(lambda stop: self._plan.forward(batch, stop), batch.tokens, stop))
         return asked.output(form, self._observe(batch, asked, stop))
 
-    def _embed(self, given: dict[str, Any], inputs_embeds: Any) -> Any:
-        """Return `inputs_embeds`, or the token vectors of images or audio; raises `InputError`."""
-        for name, value in given.items():
+    def _embed(self, stem_inputs: dict[str, Any], inputs_embeds: Any) -> Any:
+        """Return `inputs_embeds`, or the stem's vectors [B, T, D] of pixels or audio; raises `InputError`.
+
+        stem_inputs: pixel_values, input_features or input_values by their names, those that the caller gave.
+        """
+        for name, value in stem_inputs.items():
             if self._stem is None or self._stem.given != name or inputs_embeds is not None:
                 takes = "input_ids" if self._stem is None else self._stem.given
                 raise InputError(f"this model takes {takes} or inputs_embeds, one of them, and not {name}")
@@ -89,7 +92,7 @@ class VectorMethods(HeadMethods):
         return inputs_embeds
 
     def _observe(self, batch: Batch, asked: WantedOutputs, stop: Stop) -> list[np.ndarray]:
-        """Return the token vectors of a batch, and the arrays that were asked for."""
+        """Return the token vectors of a batch, [N, D], and then the arrays that `asked` describes."""
         plan = self._plan
         if not isinstance(plan, ObservingPlan):
             raise UnsupportedError(f"the {self.backend} backend gives no hidden states, attention weights or "
@@ -209,7 +212,7 @@ class VectorMethods(HeadMethods):
         return self._encode_as("document", sentences, options)
 
     def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
-        """Encode "query" or "document" texts, by what the model has for the role: a task, a prompt or a route."""
+        """Encode texts of a role, "query" or "document", by the model's task, prompt or route for it."""
         if self._late is not None:
             return self.encode_tokens(sentences, **{"task": role} | options)
         if self.text is None and self.reads_images:

@@ -1,1 +1,1 @@
-"""What models with an encoder do for users: one file a method, and the one loop that runs all of them."""
+"""The methods that models offer to users, one file each: their options, inputs and results; and what runs them."""

@@ -1,4 +1,4 @@
-"""`Engine.answer`: the parts of texts that answer questions."""
+"""`Engine.answer`: finds the parts of texts that answer questions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tag import WindowedTexts
 from .workload import Slice, Workload
 
 TEXTS = 64
-"""How many texts are cut into windows at a time."""
+"""How many texts are cut into windows at a time, which bounds the memory of the windows."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class AnswerOptions(Answering):
     coverage: float | None = None
 
 
-def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[str, str]], bool]:
-    """Return pairs of a question and its text, and whether the caller gave one alone; raises `InputError`.
+def _read(arguments: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[str, str]], bool]:
+    """Return pairs (question, text), and whether the caller gave one pair, not lists; raises `InputError`.
 
-    given: the question and the context of `Engine.answer`.
+    arguments: `question` and `context` of `Engine.answer`. One question may stand for all texts, and the reverse.
     """
-    question, context = given
+    question, context = arguments
     if context is None:
         question, context = _questions_and_contexts(question)
     questions, one_question = read_texts(question, "question")
@@ -50,34 +50,34 @@ def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[st
     return list(zip(questions, contexts, strict=True)), one_question and one_context
 
 
-def _questions_and_contexts(given: Any) -> tuple[Any, Any]:
-    """Return the question and the context of a dictionary, or the lists of both of a list of dictionaries.
+def _questions_and_contexts(value: Any) -> tuple[Any, Any]:
+    """Return (question, context) of a dictionary with both, or (questions, contexts) of a list of such dictionaries.
 
-    Raises `InputError` for anything else.
+    Raises `CallError` for anything else.
     """
-    rows = [given] if isinstance(given, Mapping) else given if isinstance(given, (list, tuple)) else []
+    rows = [value] if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else []
     if not rows or not all(isinstance(row, Mapping) and {"question", "context"} <= row.keys() for row in rows):
         raise CallError(f"answer needs question and context; {POSITIONAL['answer']}, or a dictionary with both, not "
-                        f"{shown(given)} alone")
-    if rows[0] is given:
-        return given["question"], given["context"]
+                        f"{shown(value)} alone")
+    if rows[0] is value:
+        return value["question"], value["context"]
     return [row["question"] for row in rows], [row["context"] for row in rows]
 
 
 class Answers(WindowedTexts):
-    """The best answers to each pair (question, text), the best first: score, start, end and answer.
+    """Finds the best answers for pairs (question, text): dictionaries of score, start, end and answer, the best first.
 
-    start and end count characters of the text. A text without an answer has the empty one, with score 0.
+    start and end count characters of the text. A text without an answer gets an empty one with score 0.
     """
 
     def __init__(self, runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering,
                  finish: Callable[[list[dict[str, Any]]], Any] = lambda answers: answers):
-        """finish: gets the answers to one pair, and returns the result of it."""
+        """finish: makes the result of a pair from its list of answers."""
         super().__init__(runner, pairs)
         self._answering, self._finish = answering, finish
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
-        """Yield ranges of pairs whose windows are made at one time."""
+        """Yield ranges of pairs whose windows are made at one time; by default of `TEXTS` pairs."""
         return super().parts(TEXTS if most is None else most, most_characters)
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
@@ -86,16 +86,16 @@ class Answers(WindowedTexts):
             self._runner, self.inputs[places.start : places.stop], self._answering, stop))
 
     def results_of(self, part: Slice, stop: Stop) -> Iterator[Any]:
-        """Yield what `finish` makes of the answers to each pair of a slice."""
+        """Yield the result of each pair of a slice, from the logits of its windows."""
         for place, windows, logits in zip(part.places, part.windows or (), part.rows_of_inputs(), strict=True):
             yield self._finish(best_answers(self._runner.config.first_id, self.inputs[place][1], windows, logits,
                                             self._answering, stop))
 
 
 def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: AnswerOptions) -> Workload:
-    """Return the work for pairs: the best answers, or with a coverage each answer or an abstention."""
+    """Return the workload of a call: its results are the best answers; with a coverage, one answer or an abstention."""
     runner = model.runner_of("answer")
-    if options.coverage is None and options.top_k == 1:
+    if options.coverage is None and options.top_k == 1:     # the answer itself, not a list of one
         return Answers(runner, pairs, options, lambda answers: answers[0])
     if options.coverage is None:
         return Answers(runner, pairs, options)

@@ -1,4 +1,4 @@
-"""`Generator.chat` and `stream_chat`: what a model, a `Generator`, answers to conversations."""
+"""`Generator.chat` and `stream_chat`: the replies of a model to conversations."""
 
 from __future__ import annotations
 
@@ -45,38 +45,37 @@ def check_chats(model: Any) -> None:
 
 
 def conversation_place(i: int, single: bool) -> str:
-    """Return what an error message calls a conversation. single: whether the caller gave one alone."""
+    """Return the name of conversation `i` in error messages. single: whether the caller gave one, not a list."""
     return "the conversation" if single else f"conversation {i}"
 
 
 def _prepare(model: Any, messages: Any, options: ChatOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
-    """Return the call for one conversation or a list of them: `generate` of their prompts, whose results are replies.
-    """
-    make: Prompts = model.chat_prompts
+    """Return the call of `generate` for the prompts of one conversation or a list of them; its results are replies."""
+    chat_prompts: Prompts = model.chat_prompts
     conversations, single = conversations_of(messages)
     places = places or [conversation_place(i, single) for i in range(len(conversations))]
     prompts = []
     for place, conversation in zip(places, conversations, strict=True):
         with located(place):
-            prompts.append(make.ids(conversation, options, stop))
-    own = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
-    generated = GENERATE.prepare(model, prompts, own, stop, places)
+            prompts.append(chat_prompts.ids(conversation, options, stop))
+    generate_options = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
+    generated = GENERATE.prepare(model, prompts, generate_options, stop, places)
 
     def finish(i: int, results: Any) -> Any:
-        """Return the reply to a conversation, or a list of replies."""
-        found, last = generated.finish(i, results), conversations[i][-1]
-        if isinstance(found, list):
-            return [Reply.of(one, last, options.continue_final_message) for one in found]
-        return Reply.of(found, last, options.continue_final_message)
+        """Return the reply to conversation `i`, or a list of replies if several were asked for."""
+        finished, last_message = generated.finish(i, results), conversations[i][-1]
+        if isinstance(finished, list):
+            return [Reply.of(result, last_message, options.continue_final_message) for result in finished]
+        return Reply.of(finished, last_message, options.continue_final_message)
 
     return replace(generated, finish=finish, single=single)
 
 
 def prepare_chat_stream(model: Any, messages: Any, options: ChatOptions, stop: Stop = NEVER) -> PreparedWorks:
-    """Return the call for one conversation, of whose answer somebody reads the tokens one by one.
+    """Return the call for one conversation, for a caller that reads the tokens of the answer one by one.
 
-    The results of its work become a `Generated`, and not a `Reply`.
+    Its result is a `Generated`, and not a `Reply`. Raises `InputError` for a list of conversations.
     """
     [conversation, *others], single = conversations_of(messages)
     if not single:
@@ -84,8 +83,8 @@ def prepare_chat_stream(model: Any, messages: Any, options: ChatOptions, stop: S
                          "as many at once as you like, or call chat, which takes a list")
     with located(conversation_place(0, single)):
         prompt = model.chat_prompts.ids(conversation, options, stop)
-    own = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
-    return prepare_one(model, "stream", prompt, None, own, stop)
+    generate_options = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
+    return prepare_one(model, "stream", prompt, None, generate_options, stop)
 
 
 CHAT = DecoderMethod("chat", ChatOptions, check_chats, _prepare)

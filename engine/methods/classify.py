@@ -1,4 +1,4 @@
-"""`Engine.classify`: labels of texts, of the model or of the caller, or with a coverage sets of labels."""
+"""`Engine.classify`: labels for texts or images: the model's, the caller's, or with a coverage sets of labels."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class ClassifyOptions(Options):
 
 
 def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptions) -> Workload:
-    """Return the work for texts or images.
+    """Return the workload of a call for texts or images.
 
     With candidate_labels it compares the inputs with labels of the caller, with a coverage it makes sets of the model's
-    labels, and otherwise it scores the model's labels.
+    labels, and otherwise it scores the model's labels. Raises `UnsupportedError` for what the model lacks.
     """
     if isinstance(inputs, Images) and options.candidate_labels is not None:
         return ImageLabels(model, inputs, options.candidate_labels, options.hypothesis_template, options.multi_label,
@@ -75,7 +75,7 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptio
     tokenize = None
     if isinstance(inputs, Images):
         encoder = model.image_encoder
-        tokenize = lambda images, stop: encoder.tokens(images, stop)  # noqa: E731
+        tokenize = lambda images, stop: encoder.tokens(images, stop)  # noqa: E731, images are encoded as tokens
     if options.candidate_labels is not None:
         return ZeroShotLabels(runner, [*map(str, inputs)], options.candidate_labels, options.hypothesis_template,
                               options.multi_label, options.top_k)
@@ -92,6 +92,7 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptio
     limits = limits_of(runner, sets)
 
     def finish(logits: np.ndarray) -> list[dict[str, Any]]:
+        """Return the set of labels of each input, and warn if many inputs are unlike those of the calibration."""
         results, confidences = label_sets(runner, logits, sets, limits)
         warn_of_shift(confidences, calibration, rate)
         return results
@@ -100,7 +101,7 @@ def _prepare(model: EncodingModel, inputs: Sequence[Any], options: ClassifyOptio
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the labels and the scores of results, each as an array of Arrow."""
+    """Return the columns "label" and "score" of results as arrays of Arrow."""
     return {name: column([row[name] for row in results], kind) for name, kind in (
         ("label", "string"), ("score", "float64"))}
 

@@ -1,11 +1,11 @@
-"""`DecoderMethod`: what a model that generates does with inputs, as a value; and `PreparedWorks`, one call of it.
+"""`DecoderMethod`: a method of a model that generates, as an object; and `PreparedWorks`, one call of it.
 
     inputs, options -> DecoderMethod.prepare -> works -> the queue of the model -> PreparedWorks.finish -> results
 
 It has the name, the options and the needs of a `Method`, and `prepare` and `finish`, but no `Workload`. A decoder reads
-and writes an input token by token, so each input is a work of its own in the queue of the model, and there are no
-slices of tokens, batches and rows to take apart. Whoever has an owner, a priority or a deadline for a request, or wants
-its tokens one by one, submits the works itself and finishes their results, as `Session` and `Stream` do.
+and writes an input token by token, so each input is a work of its own in the queue of the model, without slices of
+tokens, batches and rows. `Session` and `Stream`, whose requests have an owner, a priority or a deadline, or are read
+token by token, submit the works themselves, and then call `finish`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .method import AnyOptions, NamedMethod
 
 
 class GeneratingModel(Protocol):
-    """What methods use of a model that generates: a `Generator`, or anything with these attributes."""
+    """The attributes of a model that these methods use: a `Generator`, or any object that has them."""
 
     @property
     def prepared(self) -> PreparedModel:
@@ -34,7 +34,7 @@ class GeneratingModel(Protocol):
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """What is known from labelled texts about the scores of each method."""
+        """For each method, by name, the calibration of its scores on labelled texts."""
 
     @property
     def language_ids(self) -> dict[str, int]:
@@ -51,14 +51,14 @@ class GeneratingOptions(Options):
 
 
 class Prepared(Protocol):
-    """A call of a method whose arguments are checked, so that nothing but the computation is left."""
+    """A call of a method whose arguments have been checked, so that only the computation remains."""
 
     @property
     def single(self) -> bool:
-        """Whether the caller gave one input alone, whose result is returned alone."""
+        """Whether the caller gave one input, not a list, and so gets one result, not a list."""
 
     def results(self, stop: Stop = NEVER) -> Iterator[Any]:
-        """Yield the result of each input, in order, each as soon as it is there."""
+        """Yield the result of each input, in their order, each as soon as it is computed."""
 
 
 AnyPrepared = TypeVar("AnyPrepared", bound=Prepared)
@@ -66,39 +66,39 @@ AnyPrepared = TypeVar("AnyPrepared", bound=Prepared)
 
 @dataclass(frozen=True)
 class PreparedWorks:
-    """A call of a method whose inputs are computed each by itself: a checked work for each of them."""
+    """A call with one checked work for each input, which the caller submits, or `results` does."""
 
     queue: StepQueue
     """The queue of the model, to which the works are submitted."""
     works: Sequence[DecoderWork]
     finish: Callable[[int, Any], Any]
-    """Returns the result of an input by its number, from the results of its work."""
+    """Makes the result of an input, from its number and the results of its work."""
     place: Callable[[int], str]
-    """Returns what an error message calls an input, by its number."""
+    """Returns the name of an input in error messages, by its number."""
     single: bool
     samples: int = 1
     """How many results an input has; `finish` returns a list of them if they are several."""
 
     def results(self, stop: Stop = NEVER) -> Iterator[Any]:
-        """Yield the result of each input, in order, each as soon as it is there."""
-        # The end of the block ends the open works; an error that somebody keeps would otherwise keep them.
-        with closing(Results(self.queue, self.works, stop, self.place)) as of_works:
-            for i, results in enumerate(of_works):
+        """Submit all works, and yield the result of each input, in their order, each as soon as it is computed."""
+        # The block cancels open works at an error, even if the caller keeps the error and so this frame.
+        with closing(Results(self.queue, self.works, stop, self.place)) as results_of_works:
+            for i, results in enumerate(results_of_works):
                 yield self.finish(i, results)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DecoderMethod(NamedMethod[AnyOptions], Generic[AnyOptions, AnyPrepared]):
-    """What a model that generates does with inputs."""
+    """A method of a model that generates."""
 
     prepare: Callable[..., AnyPrepared]
-    """Returns the call by (model, inputs of the caller, checked options, `Stop` of the call, what messages call each
-    input: None to count them from 0). Raises `InputError` for a wrong input, before anything is computed, and
+    """Returns the call for (model, inputs of the caller, checked options, `Stop` of the call, names of the inputs in
+    messages, or None to count them from 0). Raises `InputError` for a wrong input, before anything is computed, and
     `UnsupportedError` for options that the model does not have."""
 
     def results(self, model: Any, inputs: Any, options: AnyOptions, stop: Stop = NEVER,
                 places: Sequence[str] | None = None) -> Iterator[Any]:
-        """Check all inputs, and return an iterator over their results, in order, each as soon as it is there.
+        """Check all inputs now, and return an iterator over their results, in order, each as soon as it is computed.
 
         The arguments are those of `prepare`.
         """
@@ -106,14 +106,14 @@ class DecoderMethod(NamedMethod[AnyOptions], Generic[AnyOptions, AnyPrepared]):
         return self.prepare(model, inputs, options, stop, places).results(stop)
 
     def run(self, model: Any, inputs: Any, options: AnyOptions, stop: Stop = NEVER) -> Any:
-        """Return the results of all inputs in a list, or of a single input its result alone."""
+        """Return a list of the results of all inputs, or for one input its result."""
         self.needs(model)
         prepared = self.prepare(model, inputs, options, stop, None)
         results = [*prepared.results(stop)]
         return results[0] if prepared.single else results
 
     def read_options(self, given: Mapping[str, Any]) -> AnyOptions:
-        """Return options that were given by their names, among which there may be settings of a generation.
+        """Return the checked options for a dictionary of options and settings of a generation by their names.
 
         Raises `InputError` for a wrong value, and for another name if the method generates nothing; `prepare` raises it
         for a name that is no setting.

@@ -1,4 +1,4 @@
-"""`Engine.encode`: a vector for each text or image, the vectors of its tokens, or both."""
+"""`Engine.encode`: a vector for each text or image, or the vectors of its tokens, or both."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from .method import EncodingModel, Listed, Method, listed_sentences, with_role_p
 from .workload import NUMBER, Cost, Slice, Workload, sentence_vectors, token_vectors
 
 OUTPUTS = ("sentence_embedding", "token_embeddings", None)
-"""Values of `output_value`."""
+"""The values of the option `output_value`, as in sentence-transformers; None returns both in a dictionary."""
 
 
 def _output_value(name: str, value: Any) -> str | None:
-    """Return one of `OUTPUTS`; raises `InputError`."""
+    """Return the option `output_value`, one of `OUTPUTS`; raises `InputError`."""
     if not is_one_of(value, OUTPUTS):
         raise InputError(f"{name} must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(value)}")
     return value
 
 
 def _precision(name: str, value: Any) -> str:
-    """Return one of `PRECISIONS`; raises `InputError`."""
+    """Return the option `precision`, one of `PRECISIONS`; raises `InputError`."""
     known = canonical_name(value) if isinstance(value, str) else "float32" if value is None else ""
     if known not in PRECISIONS:
         raise InputError(f"Precision {shown(value)} is not supported: precision is that of the vectors, one of "
@@ -80,21 +80,21 @@ def _needs(model: EncodingModel) -> None:
 
 
 def are_ids(inputs: Any) -> bool:
-    """Return whether the first of some inputs is a list of token ids; an empty one counts."""
+    """Return whether the first of some inputs is a list of token ids, perhaps an empty one, and not a text."""
     first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
     return isinstance(first, (list, np.ndarray)) and not (len(first) > 0 and isinstance(first[0], str))
 
 
 class _Encoding(Workload):
-    """A call of `encode`: its texts, with the prompt in front of each, or its images, and how vectors are finished.
+    """The base of the two workloads of `encode`: reads its texts with a prompt, or images.
 
     Each input may be a list of token ids in place of a text, which the model reads as they are.
     """
 
     def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions,
                  **settings: Any):
-        """settings: the arguments of `Workload` besides the inputs."""
-        self._encoder, self._given, self._options, self._are_ids = encoder, inputs, options, are_ids(inputs)
+        """inputs: texts or pairs, token ids, or `Images`. settings: arguments of `Workload` besides `inputs`."""
+        self._encoder, self._unprompted, self._options, self._are_ids = encoder, inputs, options, are_ids(inputs)
         self._width = min(options.truncate_dim or encoder.width, encoder.whole_width)
         self._prompt = ""
         if self._are_ids or isinstance(inputs, Images):
@@ -108,19 +108,19 @@ class _Encoding(Workload):
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield ranges of inputs to tokenize at one time."""
         if self._are_ids:       # lists of ids are tokens already, so they count as texts of one character
-            return slices(["."] * len(self._given), most, most_characters)
+            return slices(["."] * len(self._unprompted), most, most_characters)
         return super().parts(most, most_characters)
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
-        """Return the tokens of some texts, with the number of those of the prompt, which pooling may leave out."""
-        some = self._given[places.start : places.stop]
-        if isinstance(some, Images):
+        """Return the tokens of some inputs, and how many of them are of the prompt, which pooling may leave out."""
+        inputs = self._unprompted[places.start : places.stop]
+        if isinstance(inputs, Images):
             assert isinstance(self._encoder, ImageEncoder)
-            return Slice(places, self._encoder.tokens(some, stop))
+            return Slice(places, self._encoder.tokens(inputs, stop))
         encoder = _of_texts(self._encoder)
         if self._are_ids:
-            return Slice(places, _tokens_of_ids(encoder, some, places.start))
-        return Slice(places, encoder.unread(some, self._prompt, stop))
+            return Slice(places, _tokens_of_ids(encoder, inputs, places.start))
+        return Slice(places, encoder.unread(inputs, self._prompt, stop))
 
     def _finish(self, vectors: np.ndarray) -> np.ndarray:
         """Return vectors [n, whole_width], cut to the width of the results and normalized if the options say so."""
@@ -128,20 +128,20 @@ class _Encoding(Workload):
 
 
 def _of_texts(encoder: VectorEncoder) -> TextEncoder:
-    """Return an encoder that is one of texts; inputs that are no images have one."""
+    """Return an encoder by its type: inputs that are no images have an encoder of texts."""
     assert isinstance(encoder, TextEncoder)
     return encoder
 
 
 def _tokens_of_ids(encoder: TextEncoder, inputs: Sequence[Any], first: int) -> Tokens:
-    """Return lists of token ids as tokens; raises `InputError`, and `TextTooLong` where the call wants no cuts.
+    """Return lists of token ids as `Tokens`, cut to the model's limit; raises `InputError` and `TextTooLong`.
 
-    first: the number of the first of these inputs.
+    first: the number of the first of these inputs in the call, for messages. `TextTooLong` needs truncation=False.
     """
     limit, most, cuts = encoder.tokenizer.limit, encoder.vocab_size, report_of_cuts()
     rows: list[np.ndarray] = []
-    for i, given in enumerate(inputs, first):
-        ids = ids_array(f"input {i}", given)
+    for i, value in enumerate(inputs, first):
+        ids = ids_array(f"input {i}", value)
         if not len(ids) or ids.max() >= most:
             largest = "none" if not len(ids) else str(ids.max())
             raise InputError(f"input {i} must have token ids from 0 to {most - 1}, at least one, not {largest}")
@@ -156,7 +156,7 @@ def _tokens_of_ids(encoder: TextEncoder, inputs: Sequence[Any], first: int) -> T
 
 
 class _Vectors(_Encoding):
-    """A vector for each text: float32 [n, D'], or in another precision."""
+    """The workload whose result is a vector for each input: [n, D'], float32 or in another precision."""
 
     def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions):
         super().__init__(encoder, inputs, options, computation=sentence_vectors(encoder),
@@ -164,11 +164,11 @@ class _Vectors(_Encoding):
         self.results = np.empty((len(inputs), self._width), np.float32)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the finished vectors of sequences. rows: [B, whole_width]."""
+        """Finish and keep the vectors of some sequences. rows: float32 [B, whole_width]."""
         self.results[[part.places[number] for number in numbers]] = self._finish(np.asarray(rows))
 
     def result(self) -> Any:
-        """Return the vectors as the options say."""
+        """Return the vectors in the precision of the options, as one array or a list of arrays."""
         vectors, options = self.results, self._options
         if options.precision not in (None, "float32"):
             vectors = quantize_vectors(vectors, options.precision, options.ranges)
@@ -176,7 +176,7 @@ class _Vectors(_Encoding):
 
 
 class _TokenVectors(_Encoding):
-    """The vectors of the tokens of each text, [T_i, D], or with output_value=None a dictionary of all that there is."""
+    """The workload whose results are the vectors of tokens of each input, [T_i, D], or dictionaries of all outputs."""
 
     def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions):
         super().__init__(encoder, inputs, options, computation=token_vectors(encoder),
@@ -185,11 +185,11 @@ class _TokenVectors(_Encoding):
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the vectors of the tokens of each sequence, or the dictionary of its features."""
         for number, row in zip(numbers, rows, strict=True):
-            whole = self._options.output_value is None
-            self.results[part.places[number]] = self._features(part.tokens, number, row) if whole else row
+            as_dictionary = self._options.output_value is None
+            self.results[part.places[number]] = self._features(part.tokens, number, row) if as_dictionary else row
 
     def _features(self, tokens: Tokens, number: int, row: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the dictionary of one sequence that sentence-transformers has for output_value=None, without padding.
+        """Return the dictionary of one sequence, as sentence-transformers does for output_value=None, without padding.
 
         number: of the sequence among the tokens. row: the vectors of its tokens, [T, D].
         """
@@ -204,18 +204,18 @@ class _TokenVectors(_Encoding):
 
 
 def _prepare(model: EncodingModel, inputs: Sequence[Any], options: EncodeOptions) -> Workload:
-    """Return the work for texts or images."""
-    made = _Vectors if options.output_value == "sentence_embedding" else _TokenVectors
-    return made(model.image_encoder if isinstance(inputs, Images) else model.text_encoder, inputs, options)
+    """Return the workload of a call for texts, token ids or images."""
+    kind = _Vectors if options.output_value == "sentence_embedding" else _TokenVectors
+    return kind(model.image_encoder if isinstance(inputs, Images) else model.text_encoder, inputs, options)
 
 
 def _listed(inputs: Any, options: EncodeOptions) -> Listed:
-    """Return texts, or lists of token ids, which `_tokens_of_ids` checks later."""
+    """Return the inputs one by one: texts or pairs, or lists of token ids, which `_tokens_of_ids` checks later."""
     return Listed(inputs, lambda i, ids: ids) if are_ids(inputs) else listed_sentences(inputs)
 
 
 def with_role(model: Any, role: Any, options: dict[str, Any], inputs: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the encoder for texts of a role, and options with its prompt, as `Engine.encode_query` chooses them.
+    """Return (the engine for texts of a role, the options with the role's prompt), as `Engine.encode_query` does.
 
     model: an engine, with its routes. role: "query", "document" or None. Token ids have no prompt.
     """

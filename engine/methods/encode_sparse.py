@@ -1,4 +1,4 @@
-"""`Engine.encode_sparse`: sparse vectors over the vocabulary."""
+"""`Engine.encode_sparse`: for each text a sparse vector over the vocabulary, numbers for some of its words."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .method import EncodingModel, Method
 from .workload import Computation, Cost, Slice, Workload
 
 _WORD = 48
-"""About how many bytes a word of a sparse vector takes: its int32 id and float32 number in arrays, and both in JSON."""
+"""Estimated bytes of a word of a sparse vector: its int32 id and float32 number in arrays, and both in JSON."""
 _WORDS = 1024
-"""How many words of a sparse vector its memory is counted for before it is computed; few texts have more."""
+"""The number of words for which a sparse vector is counted before it is computed; few texts have more."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class EncodeSparseOptions(Options):
 
 
 class _SparseVectors(Workload):
-    """The words of the vocabulary for each text, each with its number; the largest numbers are kept."""
+    """The workload whose results are (ids of words int32 [n], their numbers float32 [n]) of each text."""
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], most: int | None):
-        """most: how many numbers of a text are kept; None for all."""
+        """most: how many words of a text are kept, those with the largest numbers; None for all."""
         super().__init__(Computation(runner.encoder.queue, partial(sparse_rows, runner)), inputs,
                          lambda texts, stop: runner.encoder.unread(texts, stop=stop),
                          results=[NOTHING] * len(inputs),       # a text without tokens gets no row
@@ -47,27 +47,27 @@ class _SparseVectors(Workload):
         self._runner, self._most = runner, most
 
     def beyond(self, row: Any) -> int:
-        """Return the bytes of the words of a row beyond the `_WORDS` that its cost counts."""
+        """Return the bytes of the words of a row beyond the first `_WORDS`, which its cost counts already."""
         return _WORD * max(0, len(row[0]) - _WORDS)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the largest numbers of each sequence."""
+        """Keep the words with the largest numbers of each sequence."""
         super().take(part, numbers, [largest(words, values, self._most) for words, values in rows])
 
     def result(self) -> SparseVectors:
-        """Return the rows of all texts as one object."""
+        """Return the results of all texts as one object."""
         return sparse_vectors(self._runner, self.results)
 
 
 def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeSparseOptions) -> Workload:
-    """Return the work for texts, with the prompt in front of each."""
+    """Return the workload of a call for texts, with the prompt in front of each."""
     runner = model.sparse_runner
     prompt = choose_prompt(runner.encoder.text, options.prompt, options.prompt_name)
     return _SparseVectors(runner, add_prompt(prompt, texts), options.max_active_dims or runner.config.max_active_dims)
 
 
 def _columns(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    """Return the columns of the words and the numbers of each text."""
+    """Return the columns "indices" and "values": lists of the words and of the numbers of each text."""
     return {name: lists([row[i] for row in rows], column(np.concatenate([row[i] for row in rows])))
             for i, name in enumerate(("indices", "values"))}
 

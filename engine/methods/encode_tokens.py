@@ -50,7 +50,7 @@ def _needs(model: EncodingModel) -> None:
 
 
 class _LateVectors(Workload):
-    """Vectors that the encoder gives, without those of the tokens that the task leaves out."""
+    """The workload of a model for late interaction: vectors of tokens, without tokens that the task skips."""
 
     def __init__(self, encoder: TextEncoder, late: LateConfig, inputs: Sequence[Sentence],
                  options: EncodeTokensOptions):
@@ -59,60 +59,60 @@ class _LateVectors(Workload):
                          lambda texts, stop: _expanded(tokenizer(list(texts), stop), late, options.task),
                          [np.zeros((0, 0), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
         self._late, self._task = late, options.task
-        # Vectors that were scaled to length 1 before would get other bits.
+        # Vectors that have length 1 already are not scaled again, which would change their bits.
         self._scales = options.normalize_embeddings and not encoder.scales_tokens
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the vectors of each sequence, float32 [T', D'], without those of the tokens that the task leaves out."""
+        """Keep the vectors of each sequence, float32 [T', D'], without those of tokens that the task skips."""
         for number, vectors in zip(numbers, rows, strict=True):
-            stays = _stays(part.tokens.input_ids[number], self._late, self._task)
-            vectors = vectors if stays.all() else vectors[stays]
+            is_kept = _are_kept(part.tokens.input_ids[number], self._late, self._task)
+            vectors = vectors if is_kept.all() else vectors[is_kept]
             self.results[part.places[number]] = normalize(vectors) if self._scales else vectors
 
 
 class _HeadVectors(Workload):
-    """Vectors that a head gives; none for a text without tokens."""
+    """The workload of a model with a head for vectors of tokens; a text without tokens has none."""
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], *, normalized: bool):
         width = runner.config.outputs
         super().__init__(head_logits(runner), inputs, lambda texts, stop: runner.encoder.unread(texts, stop=stop),
                          [np.zeros((0, width), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
-        self._scales = normalized and not runner.config.ends_with_normalize     # as in `_LateVectors`
+        self._scales = normalized and not runner.config.ends_with_normalize     # scaled twice, bits would change
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the vectors of each sequence."""
+        """Keep the vectors of each sequence, float32 [T', D']."""
         super().take(part, numbers, [normalize(row) for row in rows] if self._scales else rows)
 
 
 def _expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:
-    """Return the tokens of queries, each filled up to `late.expansion_length` tokens; those of documents as they are.
+    """Return the tokens of queries, each padded to `late.expansion_length` tokens; those of documents unchanged.
 
-    `Tokens.reads` says then that no token reads those that fill up, unless `late.attend` is set.
+    `Tokens.reads` then keeps all tokens from attending to the added ones, unless `late.attend` is set.
     """
     if task != "query" or late.expansion_length is None:
         return tokens
     sizes = [len(ids) for ids in tokens.input_ids]
-    fill = np.int32(late.expansion_id or 0)
-    missing = [max(late.expansion_length - size, 0) for size in sizes]
+    added_id = np.int32(late.expansion_id or 0)
+    missing = [max(late.expansion_length - size, 0) for size in sizes]      # tokens to add to each query
     return replace(
         tokens, reads=None if late.attend else sizes,
-        input_ids=[np.append(ids, np.full(n, fill)) for ids, n in zip(tokens.input_ids, missing, strict=True)],
+        input_ids=[np.append(ids, np.full(n, added_id)) for ids, n in zip(tokens.input_ids, missing, strict=True)],
         token_type_ids=[np.append(types, np.zeros(n, np.int32))
                         for types, n in zip(tokens.token_type_ids, missing, strict=True)])
 
 
-def _stays(ids: np.ndarray, late: LateConfig, task: str | None) -> np.ndarray:
-    """Return which tokens of a text have a vector in the result: bool [T]."""
-    kept = np.ones(len(ids), bool)
+def _are_kept(ids: np.ndarray, late: LateConfig, task: str | None) -> np.ndarray:
+    """Return, for the token ids of a text, which have a vector in the result: bool [T]."""
+    is_kept = np.ones(len(ids), bool)
     if (task or "document") in late.skip_tasks and late.skip_ids:
-        kept &= ~np.isin(ids, late.skip_ids)
+        is_kept &= ~np.isin(ids, late.skip_ids)
     if task != "query" and late.keep_ids:
-        kept &= np.isin(ids, late.keep_ids)
-    return kept
+        is_kept &= np.isin(ids, late.keep_ids)
+    return is_kept
 
 
 def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeTokensOptions) -> Workload:
-    """Return the work for texts, with the prompt of the call or of its task in front of each."""
+    """Return the workload of a call, with the prompt of the call or of its task in front of each text."""
     encoder, prompt = model.text_encoder, options.prompt
     if prompt is None and options.prompt_name is None and options.task is not None:
         prompt = role_prompt(encoder.text, ROLE_PROMPTS[options.task])

@@ -1,4 +1,4 @@
-"""`Engine.fill_mask`: words for the masks of a text, as transformers' pipeline for masked words gives them.
+"""`Engine.fill_mask`: the likely words for the masks of a text, as in the fill-mask pipeline of transformers.
 
 The logits of a vocabulary are computed at the masks alone: [masks, V], not [tokens, V].
 """
@@ -34,12 +34,12 @@ class FillMaskOptions(Options):
 
 
 class _Words(Workload):
-    """The best words for the mask of each text, or for each of its masks a list of them."""
+    """The workload whose results are the best words for the mask of each text; for several masks, a list of lists."""
 
     def __init__(self, runner: HeadRunner, texts: Sequence[str], top_k: int, targets: np.ndarray | None):
-        """runner: the head, which gives logits of the vocabulary. top_k: how many words each mask gets.
+        """runner: the head, which computes logits of the vocabulary. top_k: the number of words for each mask.
 
-        targets: the ids to choose from; None for all.
+        targets: the ids to choose from, int64 [n]; None for the whole vocabulary.
         """
         super().__init__(Computation(runner.encoder.queue, partial(_mask_logits, runner)), texts,
                          cost=Cost(sequence=NUMBER * runner.config.outputs + DICTIONARY * top_k))
@@ -57,7 +57,7 @@ class _Words(Workload):
         return Slice(places, tokens)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the best words, and not the logits [masks, V] of each sequence."""
+        """Keep the best words of each sequence, not its logits, [masks, V]."""
         for number, logits in zip(numbers, rows, strict=True):
             ids = part.tokens.input_ids[number]
             places, words = _places(self._runner, ids).tolist(), []
@@ -77,8 +77,8 @@ class _Words(Workload):
         ids = np.arange(len(scores)) if self._targets is None else self._targets
         k = min(self._top_k, len(ids))
         least = -np.partition(-scores[ids], k - 1)[k - 1]       # the k-th largest score
-        ids = ids[~(scores[ids] < least)]       # all, where NaN is among the scores
-        pad = -1 if runner.config.pad_id is None else runner.config.pad_id
+        ids = ids[~(scores[ids] < least)]       # written so that NaN keeps all
+        pad = -1 if runner.config.pad_id is None else runner.config.pad_id      # -1 is no token
         words = []
         for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
             filled = text.copy()
@@ -91,7 +91,7 @@ class _Words(Workload):
 
 
 def _mask_logits(runner: HeadRunner, tokens: Tokens, call: Call) -> Work:
-    """Return the work whose rows are the logits of the masks of sequences, float32 [masks, V]."""
+    """Return the work that computes, for each sequence, the logits of its masks: float32 [masks, V]."""
     return runner.logits(tokens, call, [_places(runner, ids) for ids in tokens.input_ids])
 
 
@@ -103,12 +103,12 @@ def _mask_id(runner: HeadRunner) -> int:
 
 
 def _places(runner: HeadRunner, ids: np.ndarray) -> np.ndarray:
-    """Return the places of the masks among the tokens of a text."""
+    """Return the places of the masks among the token ids of a text: int64 [masks]."""
     return np.flatnonzero(ids == _mask_id(runner))
 
 
 def _target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
-    """Return the ids of texts to choose from; the first token stands for a text that is no token, with a warning."""
+    """Return the sorted ids of the option `targets`; its first token stands for a text of several, with a warning."""
     tokenizer = runner.encoder.tokenizer
     numbers = []
     for text in read_texts(targets, "targets")[0]:
@@ -128,7 +128,7 @@ def _target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
 
 
 def _prepare(model: EncodingModel, texts: Sequence[str], options: FillMaskOptions) -> Workload:
-    """Return the work for texts."""
+    """Return the workload of a call for texts."""
     runner = model.runner_of("fill_mask")
     targets = None if options.targets is None else _target_ids(runner, options.targets)
     return _Words(runner, texts, options.top_k, targets)

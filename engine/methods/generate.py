@@ -1,4 +1,4 @@
-"""`Generator.generate`, `results`, `stream` and `Session.submit`: new tokens for texts or ids."""
+"""The method behind `Generator.generate`, `results`, `stream` and `Session.submit`: new tokens for texts or ids."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ class GenerateOptions(GeneratingOptions):
 
 def _prepare(model: GeneratingModel, inputs: Any, options: GenerateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
-    """Return the call for a text, or a list of texts or of token ids."""
+    """Return the call for a text, or for a list of texts or of lists of token ids."""
     return _requests(model.prepared, inputs, options, model.prepared.settings_of_call(options.settings), stop, places)
 
 
 def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, config: GenerationConfig, stop: Stop,
               places: Sequence[str] | None) -> PreparedWorks:
-    """Return the call with these settings: a checked work for each input, and what makes its results.
+    """Return the call with checked settings: a checked work for each input, and a function that makes its results.
 
-    places: what messages call each input; None to count them from 0.
+    places: the names of the inputs in error messages; None to count them from 0.
     """
-    asked = _heads(model, options.output_attentions)
-    heads, samples, works = tuple(dict.fromkeys(asked.values())), config.num_return_sequences, []
+    heads_of = _heads(model, options.output_attentions)     # by the pairs of the caller
+    heads, samples, works = tuple(dict.fromkeys(heads_of.values())), config.num_return_sequences, []
     for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places, heads=heads,
                                               special=options.add_special_tokens, cache_key=options.cache_key)):
         with located(place_of(i, places)):
             works.append(model.checked(request))
 
-    echoes = [work.echo for work in works]      # without the works, which may hold much memory
+    echoes = [work.echo for work in works]      # `finish` must not keep the works, which may hold much memory
 
     def finish(i: int, results: Sequence[Generated]) -> Any:
-        """Return the results of one work with their texts, and with the weights of the heads as they were asked for."""
+        """Return the results of work `i` with their texts, and with the attention weights by the caller's pairs."""
         results = [model.with_text(result, echoes[i]) for result in results]
-        if asked:
-            results = [replace(one, attentions={given: one.attentions[head] for given, head in asked.items()})
-                       for one in results]
+        if heads_of:
+            results = [replace(result, attentions={pair: result.attentions[head] for pair, head in heads_of.items()})
+                       for result in results]
         return results if samples > 1 else results[0]
 
     return PreparedWorks(model.queue, works, finish, partial(place_of, places=places), isinstance(inputs, str), samples)
 
 
 def _heads(model: PreparedModel, value: Any) -> dict[AttentionHead, AttentionHead]:
-    """Return the heads that output_attentions asks for, counted from 0, by the pairs (layer, head) of the caller."""
+    """Return, for each pair (layer, head) of the option output_attentions, the head with numbers of at least 0."""
     if model.encoder_config is None and value is not None and value is not False:
         raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
     return read_attention_heads("output_attentions", value, model.config.num_layers, model.config.num_heads)
@@ -72,10 +72,10 @@ def _heads(model: PreparedModel, value: Any) -> dict[AttentionHead, AttentionHea
 
 def prepare_one(model: GeneratingModel, called: str, source: Any, prompt: Any, options: GenerateOptions,
                 stop: Stop = NEVER, *, several: bool = False) -> PreparedWorks:
-    """Return the call for one text, or for the ids of one, of which somebody reads the tokens one by one.
+    """Return the call for one text or its ids, for a caller that reads the new tokens one by one; raises `InputError`.
 
-    called: the method of the user. prompt: what the text begins with, of a model with an encoder. several: whether the
-    text may have several results. Raises `InputError`.
+    called: the name of the user's method, for messages. prompt: the beginning of the result, for a model with an
+    encoder. several: whether the settings may ask for several results.
     """
     if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
         raise InputError(f"{called} takes one text, not {len(source)} in a list; call {called}(text) for each, as "

@@ -1,4 +1,4 @@
-"""Read the inputs of a model that generates: texts or ids of the caller become checked requests."""
+"""Turn the inputs of a model that generates, texts or token ids, into checked requests, for the methods of decoders."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from ..text.sentences import check_order, check_sentences
 _NO_TEMPLATE = ("the model has no chat template; chat(messages, template=...) takes one, or write the prompt as one "
                r"text with the special tokens of the model, such as '<|im_start|>user\nHello<|im_end|>\n"
                r"<|im_start|>assistant\n', which are read as special tokens")
-"""What to do with the messages of a chat where the model has no template."""
+"""The advice for messages of a chat, given to `generate`, if the model has no chat template."""
 
 
 def place_of(i: int, places: Sequence[str] | None = None) -> str:
-    """Return what an error message calls input i. places: what it calls each input; None to count them from 0."""
+    """Return the name of input `i` in error messages. places: the names of all inputs; None to count them from 0."""
     return f"input {i}" if places is None else places[i]
 
 
 def read_requests(model: PreparedModel, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop = NEVER, *,
                   places: Sequence[str] | None = None, special: bool = True, bound: Bound | None = None,
                   cache_key: str = "", heads: tuple[AttentionHead, ...] = ()) -> list[Request]:
-    """Return the checked requests of inputs; texts become ids. Raises `InputError`.
+    """Return a checked request for each input, with its text as ids; raises `InputError`.
 
-    inputs: a text, or a list of texts or of token ids. prompts: what the results begin with, of a model with an
-    encoder. config: the settings of the requests. places: what messages call each input. special: whether a text gets
-    the special tokens that the tokenizer adds. bound: of the tokens of an input; None for the bound of a source, or of
-    a prompt where the model has no encoder. cache_key: requests with an equal one share what is read of their prompts.
-    heads: the heads of cross-attention whose weights the results have.
+    inputs: a text, or a list of texts or of token ids. prompts: the beginnings of the results, for a model with an
+    encoder. config: the settings of the requests. places: the names of the inputs in messages. special: whether a text
+    gets the special tokens that the tokenizer adds. bound: limits the tokens of an input; None for the model's own
+    bound. cache_key: requests with equal keys share the cached beginnings of their prompts. heads: the heads of
+    cross-attention whose weights the results have.
     """
     refuse_chat(inputs, _instead_of_messages(model))
     if isinstance(inputs, str):
@@ -74,10 +74,10 @@ def check_no_prompts(model: PreparedModel, prompts: Any) -> None:
 
 def _parts(model: PreparedModel, item: Any, prompt: Any, special: bool, bound: Bound | None, stop: Stop
            ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None, str | None]:
-    """Return (source, prompt, text of the prompt) of the request of one input, None for each that it has not.
+    """Return (source int64 [S], prompt int64 [P], text of the prompt) of one input, with None where there is none.
 
-    item: the input. prompt: what its result begins with, of a model with an encoder. bound: of the tokens of the input;
-    None for the usual one.
+    item: the input: the source of a model with an encoder, otherwise the prompt. prompt: the beginning of the result,
+    for a model with an encoder. bound: limits the tokens of the input; None for the model's own bound.
     """
     refuse_chat(item, _instead_of_messages(model))
     lengths = model.lengths
@@ -91,10 +91,10 @@ def _parts(model: PreparedModel, item: Any, prompt: Any, special: bool, bound: B
 
 def read_ids(model: PreparedModel, text: TextConfig | None, item: Any, what: str, bound: Bound, special: bool = True,
              stop: Stop = NEVER) -> NDArray[np.int64]:
-    """Return the ids of an item, a text or ids; raises `InputError` for more of them than the bound allows.
+    """Return the ids, int64 [n], of an item that is a text or ids; raises `InputError` for more than the bound allows.
 
-    text: how the model reads a text. what: what messages call the item. special: whether a text gets the special tokens
-    that the tokenizer adds. stop: when to stop.
+    text: the tokenizer's configuration. what: the name of the item in messages. special: whether a text gets the
+    special tokens that the tokenizer adds.
     """
     if not isinstance(item, str):
         if isinstance(item, (list, tuple)) and any(isinstance(part, str) for part in item):
@@ -114,13 +114,13 @@ def read_ids(model: PreparedModel, text: TextConfig | None, item: Any, what: str
 
 
 def list_of_items(name: str, items: Any) -> Any:
-    """Return a list of texts or of ids; raises `InputError` for anything else. name: the caller's argument."""
+    """Return `items` if it is a list, not one text; raises `InputError` otherwise. name: the caller's argument."""
     if isinstance(items, (str, bytes)) or not isinstance(items, (Sequence, np.ndarray)):
         raise InputError(f"the {name} must be a list of texts or of token ids, not {shown(items)}")
     return items
 
 
 def _instead_of_messages(model: PreparedModel) -> str:
-    """Return what to do with messages in place of a text."""
+    """Return the advice for a user who gave messages of a chat where a text belongs."""
     chat = None if model.text is None else model.text.chat
     return CHAT if chat is not None and chat.templates else _NO_TEMPLATE

@@ -1,9 +1,9 @@
-"""`Method`: what a model does with inputs, as a value: what it needs of the model, its options, and how it computes.
+"""`Method`: a method of a model as an object: its options, what it needs of the model, and how it computes results.
 
     inputs, options -> Method.prepare -> Workload: slices of tokens -> Computation -> rows -> results
 
-`Engine` runs a method to its end with `run`. Whoever computes the calls of several callers together takes the same
-steps apart: `tokenized`, and then `Workload.take`, `end` and `result`.
+`Engine` runs a method to its end with `run.py`. A server, which computes calls of several callers together, does the
+same steps one by one: `steps.tokenized`, and then `Workload.take`, `end` and `result`.
 """
 
 from __future__ import annotations
@@ -26,63 +26,63 @@ from .workload import Workload
 
 
 class EncodingModel(Protocol):
-    """What methods use of a model: an `Engine`, or anything with these attributes."""
+    """The attributes of a model that methods use: an `Engine`, or any object that has them."""
 
     text: TextConfig | None
-    """How it reads texts; None without a tokenizer."""
+    """The configuration of its tokenizer; None for a model that reads no texts."""
 
     @property
     def heads(self) -> dict[str, Any]:
-        """The heads of the model, by the method that runs each."""
+        """The heads of the model, each by the name of the method that runs it."""
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """What is known from labelled texts about the scores of each method."""
+        """For each method, by name, the calibration of its scores on labelled texts."""
 
     @property
     def text_encoder(self) -> TextEncoder:
-        """What computes vectors of texts."""
+        """The encoder that computes vectors of texts."""
 
     @property
     def reads_images(self) -> bool:
-        """Whether it takes images."""
+        """Whether the model reads images."""
 
     @property
     def image_encoder(self) -> ImageEncoder:
-        """What computes vectors of images; raises `UnsupportedError` for a model of texts alone."""
+        """The encoder that computes vectors of images; raises `UnsupportedError` for a model of texts alone."""
 
     @property
     def sparse_runner(self) -> HeadRunner:
-        """What runs the head of sparse vectors."""
+        """The runner of the head for sparse vectors; raises `UnsupportedError` for a model without it."""
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
-        """Return what runs the head of a task; raises `UnsupportedError` for a model without it. use: for messages."""
+        """Return the runner of a task's head; raises `UnsupportedError` without it. use: of the head, for messages."""
 
 
 class Listed(NamedTuple):
-    """The inputs of a method, one by one, for a caller that checks some of them at a time."""
+    """The inputs of a call one by one, for a caller that checks some of them at a time."""
 
     items: Sequence[Any]
     check: Callable[[int, Any], Any]
-    """Returns an input as it is prepared, by its number; raises `InputError`."""
+    """Returns the checked input for its number and its value; raises `InputError`."""
     whole: Callable[[list[Any]], Any] = lambda checked: checked
-    """Returns what `Method.prepare` takes, by all inputs."""
+    """Returns the argument of `Method.prepare` for the list of all checked inputs."""
 
 
 def listed(inputs: Any) -> Sequence[Any]:
-    """Return inputs that are a list; raises `InputError`, also for a text, whose items are its letters."""
+    """Return `inputs` if it is a list or a tuple; raises `InputError` otherwise, also for a text."""
     if not isinstance(inputs, (list, tuple)):
         raise InputError(f"inputs must be a list, not {type(inputs).__name__} {shown(inputs, 60)}")
     return inputs
 
 
 def listed_sentences(inputs: Any, options: Any = None) -> Listed:
-    """Return a list of texts or pairs of texts."""
+    """Return inputs that are texts or pairs of texts one by one; raises `InputError` for no list."""
     return Listed(listed(inputs), lambda i, given: check_sentence(i, given, "inputs"))
 
 
 def listed_texts(inputs: Any, options: Any = None) -> Listed:
-    """Return a list of texts."""
+    """Return inputs that are texts one by one; raises `InputError` for no list."""
     return Listed(listed(inputs), lambda i, given: check_sentence(i, given, "inputs", pairs=False))
 
 
@@ -105,7 +105,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NamedMethod(Generic[AnyOptions]):
-    """What a model does with inputs: its name, its options, and what it needs of the model."""
+    """The parts that methods of all kinds of models have: a name, options, and what they need of the model."""
 
     name: str
     """The name of the method of `Engine`, `Reranker`, `Generator` or `Transcriber` that runs it."""
@@ -115,34 +115,34 @@ class NamedMethod(Generic[AnyOptions]):
     methods of other classes a model of their protocols."""
 
     def __repr__(self) -> str:
-        return f"<Method {self.name}: {', '.join(one.name for one in fields(self.options)) or 'no options'}>"
+        return f"<Method {self.name}: {', '.join(field.name for field in fields(self.options)) or 'no options'}>"
 
     def read_options(self, given: Mapping[str, Any]) -> AnyOptions:
-        """Return options that were given by their names; raises `InputError` for another name or a wrong value."""
+        """Return the checked options for a dictionary by their names; raises `InputError` for a wrong name or value."""
         refuse_unknown(self.name, given, [*self.options.__dataclass_fields__])
         return self.options(**given)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Method(NamedMethod[AnyOptions]):
-    """What a model that computes sequences whole does with inputs."""
+    """A method of a model that computes whole sequences."""
 
     read: Callable[[Any, AnyOptions], tuple[Any, bool]]
-    """Returns the inputs as they are prepared, and whether the caller gave one alone, whose result is returned alone.
+    """Returns (the checked inputs as a list, whether the caller gave one input and so gets one result, not a list).
 
     Raises `InputError`.
     """
     prepare: Callable[[Any, Any, AnyOptions], Workload]
-    """Returns the work for inputs of `read`. Raises `InputError`, and `UnsupportedError` for options that the model
-    does not have."""
+    """Returns the workload for a model, inputs of `read` and options. Raises `InputError`, and `UnsupportedError` for
+    options that the model does not have."""
     listed: Callable[[Any, AnyOptions], Listed] = listed_sentences
-    """Returns a list of inputs, one by one; raises `InputError` for what is no list."""
+    """Returns the inputs one by one, as `read` and for a list alone; raises `InputError` otherwise."""
     with_role: Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]] | None = None
-    """Gets a model, the role of texts, "query" or "document", options by their names, and inputs; returns the model and
-    the options for the role. None for a method whose texts have no roles."""
+    """Returns (the model, the options) for texts of a role, from the model, the role ("query" or "document"), options
+    by their names, and inputs. None for a method whose texts have no roles."""
     streamed: str = ""
-    """The kind of result of `Engine.encode_stream` and of the command `engine embed`; "" if these do not have it."""
+    """The name of its results in `Engine.encode_stream` and `engine embed`; "" if these do not offer the method."""
     columns: Callable[[Any], dict[str, Any]] | None = None
-    """Returns the columns of streamed results, as arrays of Arrow."""
+    """Returns the columns of streamed results by their names, as arrays of Arrow."""
     prepare_images: Callable[[Any, Images, AnyOptions], Workload] | None = None
-    """Returns the work for images, as `prepare` does for texts; None for a method of texts alone."""
+    """Returns the workload for images, as `prepare` does for texts; None for a method of texts alone."""

@@ -1,4 +1,4 @@
-"""`Engine.predict` and `Engine.rank`: scores of pairs of texts, and documents by their scores for a query."""
+"""`Engine.predict` and `Engine.rank`: scores of pairs of texts, and documents ranked by their scores for a query."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class RankOptions(Options):
     activation_fn: Any = None
 
 
-def read_pairs(given: Any, options: Options) -> tuple[list[tuple[str, str]], bool]:
-    """Return pairs of texts, and whether the caller gave one alone; raises `InputError`."""
-    single = is_pair(given)
-    return check_pairs([given] if single else given), single
+def read_pairs(inputs: Any, options: Options) -> tuple[list[tuple[str, str]], bool]:
+    """Return pairs of texts, and whether the caller gave one pair, not a list; raises `InputError`."""
+    single = is_pair(inputs)
+    return check_pairs([inputs] if single else inputs), single
 
 
 def _prepare_scores(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: PredictOptions) -> Workload:
-    """Return the work for the scores of pairs, with the prompt in front of each first text."""
+    """Return the workload of `predict`: the scores of pairs, with the prompt in front of each first text."""
     runner = model.runner_of("classify")
     prompt = choose_prompt(runner.encoder.text, options.prompt, options.prompt_name)
     return pair_logits(runner, add_prompt(prompt, pairs), lambda logits: pair_scores(
@@ -61,12 +61,15 @@ def _prepare_scores(model: EncodingModel, pairs: Sequence[tuple[str, str]], opti
 
 def pair_logits(runner: HeadRunner, pairs: Sequence[Any],
                 finish: Callable[[np.ndarray], Any] = lambda logits: logits) -> Logits:
-    """Return the work for the logits of pairs; a query that many pairs share is tokenized once."""
+    """Return the workload for the logits of pairs, in which a query that many pairs share is tokenized once.
+
+    finish: makes the result of the call from the logits, float32 [pairs, outputs].
+    """
     return Logits(runner, pairs, runner.encoder.tokenizer.pairs, finish)
 
 
 class QueryLogits(Logits):
-    """The logits of one query with each of some documents."""
+    """The workload for the logits of one query with each of some documents: float32 [documents, outputs]."""
 
     def __init__(self, runner: HeadRunner, query: str, texts: Sequence[str], finish: Callable[[np.ndarray], Any]):
         super().__init__(runner, [(query, text) for text in texts], runner.encoder.tokenizer.pairs, finish)
@@ -74,12 +77,12 @@ class QueryLogits(Logits):
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield ranges of pairs to tokenize at one time."""
-        # Of a long query as much is read for each pair as truncation looks at.
+        # Count only the start of a long query that truncation reads for each pair.
         query = self._query[: START_CHARACTERS * self._tokenizer.limit]
         return slices(add_prompt(query, self._documents), most, most_characters)
 
     def least(self, stop: Stop = NEVER) -> int:
-        """Return a number of tokens that each pair has at least: those of the query alone, less one."""
+        """Return the least number of tokens of each pair: those of the query alone, less one."""
         if not self._documents:
             return 1
         with reporting(Cuts(truncation=True)):      # the pairs report the cut of the query when they are made
@@ -87,9 +90,9 @@ class QueryLogits(Logits):
         return max(1, min(len(ids), self._tokenizer.limit) - 1)     # a query alone may have one special token more
 
 
-def _prepare_ranks(model: EncodingModel, given: tuple[str, list[str]], options: RankOptions) -> Workload:
-    """Return the work that ranks documents. given: the query and the documents."""
-    runner, (query, texts) = model.runner_of("classify"), given
+def _prepare_ranks(model: EncodingModel, query_and_texts: tuple[str, list[str]], options: RankOptions) -> Workload:
+    """Return the workload of `rank`. query_and_texts: the query and the documents."""
+    runner, (query, texts) = model.runner_of("classify"), query_and_texts
     limit = limit_of_rank(model.calibrations, options.coverage, options.top_k)
     documents = texts if options.return_documents else None
     prompt = choose_prompt(runner.encoder.text, options.prompt, options.prompt_name)
@@ -98,12 +101,12 @@ def _prepare_ranks(model: EncodingModel, given: tuple[str, list[str]], options: 
 
 
 def listed_pairs(inputs: Any, options: Any = None) -> Listed:
-    """Return a list of pairs of texts."""
+    """Return inputs that are pairs of texts one by one; raises `InputError` for no list."""
     return Listed(listed(inputs), check_pair)
 
 
 def listed_documents(inputs: Any, options: Any) -> Listed:
-    """Return the documents of a query, one by one; raises `InputError`."""
+    """Return the documents of (query, documents) one by one; raises `InputError`."""
     if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
         raise InputError(f"the inputs of rank are a query and a list of documents, not {shown(inputs)}")
     query, documents = check_text("query", inputs[0]), inputs[1]

@@ -1,8 +1,7 @@
 """`Reranker.predict` and `Reranker.rank`: pairs and documents by a cross-encoder, or by a language model with a prompt.
 
 A cross-encoder computes pairs of texts as `Engine.predict` does. A language model reads a prompt for each pair, and the
-logits of its next token are those of the pair. The model of a method here is a `Reranker`, or anything with its
-attributes.
+logits of one or two answers as the next token make the logit of the pair. `model` is a `Reranker` in each function.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class RerankerRankOptions(RerankerPredictOptions):
 
 
 _Submitted: TypeAlias = tuple[Sequence[int], LastLogits, DecoderTicket]
-"""(numbers of the prompts of one query, their work, its ticket)"""
+"""(the numbers of the prompts of one query in the call, their work, its ticket)"""
 
 
 class PromptLogits:
@@ -63,15 +62,15 @@ class PromptLogits:
     """
 
     def __init__(self, queue: StepQueue, answers: Sequence[int], queries: Sequence[str], cache_key: str = ""):
-        """answers: the ids of one or two tokens. queries: that of each prompt of the call. cache_key: whose prompts
-        share what is read.
+        """answers: the ids of one or two tokens. queries: the query of each prompt of the call. cache_key: calls with
+        equal keys share the cached beginnings of prompts.
 
         The logit of a prompt is that of the first answer, minus that of the second one if there are two.
         """
         self._queue, self._answers, self._queries, self._cache_key = queue, (*answers,), queries, cache_key
 
     def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
-        """Yield ([number of a prompt], [its logit]) for each prompt of the call, as soon as it is there."""
+        """Yield ([number of a prompt], [its logit]) for each prompt of the call, each as soon as it is computed."""
         submitted: list[_Submitted] = []
         try:
             self.submit(range(len(tokens.input_ids)), tokens.input_ids, call.stop, submitted)
@@ -81,21 +80,21 @@ class PromptLogits:
             _cancel(submitted)
 
     def work(self, tokens: Tokens, call: Call) -> Work:
-        """Return the work of all prompts of the call for the queue in front of that of the model."""
+        """Return the work of all prompts of the call for the `ModelQueue` of a server."""
         return Work(_PromptsOfCalls(self._queue, self._answers), [len(ids) for ids in tokens.input_ids],
                     (self, tokens.input_ids))
 
     def submit(self, numbers: Sequence[int], prompts: Sequence[NDArray[Any]], stop: Stop, submitted: list[_Submitted]
                ) -> None:
-        """Submit some prompts to the queue of the model, as one work for each query, and append these to `submitted`.
+        """Submit some prompts to the queue of the model, one work for each query, and append each to `submitted`.
 
-        It returns nothing, so that after an error between two works the caller can cancel those before it. numbers: of
-        the prompts to submit. prompts: all of the call.
+        `submitted` is an argument, so that the caller can cancel earlier works after an error. numbers: of the prompts
+        to submit. prompts: the ids of all prompts of the call, each int [T].
         """
         by_query: dict[str, list[int]] = {}
         for number in numbers:
             by_query.setdefault(self._queries[number], []).append(number)
-        owner = object()        # the call has its share of the tokens
+        owner = object()        # each call gets an equal share of the tokens
         for members in by_query.values():
             work = LastLogits([prompts[i] for i in members], [*self._answers], names=[f"pair {i}" for i in members])
             work.cache_key = self._cache_key
@@ -104,54 +103,54 @@ class PromptLogits:
 
 @dataclass(frozen=True)
 class _PromptsOfCalls:
-    """A job of `Work`: it computes prompts of several calls together. Jobs with the same answers are equal."""
+    """A `Job` that computes prompts of several calls together. Jobs with equal answers are equal, and share batches."""
 
     queue: StepQueue
     answers: tuple[int, ...]
 
     def __call__(self, pieces: Pieces, stop: Stop) -> NDArray[np.float32]:
-        """Return the logits of all pieces; the data of each work is its `PromptLogits` and its prompts."""
-        submitted: list[list[_Submitted]] = [[] for _ in pieces]
+        """Return the logits of all pieces, float32 [pieces]. The data of each work is (`PromptLogits`, prompts)."""
+        submitted: list[list[_Submitted]] = [[] for _ in pieces]        # for each work of the batch
         try:
-            for (work, numbers), of_call in zip(pieces, submitted, strict=True):
-                logits, prompts = work.data
-                logits.submit(numbers, prompts, stop, of_call)
-            found = [dict(_logits_of_prompts(of_call)) for of_call in submitted]
+            for (work, numbers), of_work in zip(pieces, submitted, strict=True):
+                computing, prompts = work.data
+                computing.submit(numbers, prompts, stop, of_work)
+            logits = [dict(_logits_of_prompts(of_work)) for of_work in submitted]       # of each work, by number
         finally:
-            for of_call in submitted:
-                _cancel(of_call)
-        return np.array([logits[number] for logits, (_, numbers) in zip(found, pieces, strict=True)
+            for of_work in submitted:
+                _cancel(of_work)
+        return np.array([by_number[number] for by_number, (_, numbers) in zip(logits, pieces, strict=True)
                          for number in numbers], np.float32)
 
 
 def _logits_of_prompts(submitted: Sequence[_Submitted]) -> Iterator[tuple[int, np.float32]]:
-    """Yield (number of a prompt, its logit) for each prompt that was submitted, as they come for each query."""
+    """Yield (number of a prompt, its logit) for each submitted prompt, query by query, as they are computed."""
     for members, work, ticket in submitted:
-        for token in ticket:        # its id is the number of a prompt of the work that has its logits now
+        for token in ticket:        # its id is the index in the work of a prompt that has its logits now
             logits = work.scores[token.id]
             assert logits is not None
             yield members[token.id], logits[0] - logits[1] if len(logits) == 2 else logits[0]
 
 
 def _cancel(submitted: Sequence[_Submitted]) -> None:
-    """Cancel the works that have not ended."""
+    """Cancel all works; those that have ended stay as they are."""
     for _, _, ticket in submitted:
         ticket.cancel()
 
 
 class _Prompts(Workload):
-    """The prompts of pairs, and the logit of each."""
+    """The workload of a language model: a prompt for each pair, and its logit."""
 
     def __init__(self, model: Any, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions,
                  finish: Callable[[np.ndarray], Any]):
-        """finish: makes the result of the call of the logits of all pairs, float32 [n]."""
+        """finish: makes the result of the call from the logits of all pairs, float32 [n]."""
         queries = [query for query, _ in pairs]
         super().__init__(PromptLogits(model.queue, model.answers, queries, options.cache_key), pairs,
                          results=np.zeros(len(pairs), np.float32), cost=Cost(sequence=NUMBER + DICTIONARY))
         self._model, self._instruction, self._finish = model, options.instruction, finish
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
-        """Yield all pairs at once unless there are limits, so that the beginning of a query's prompts is read once."""
+        """Yield all pairs at once unless there are limits, so that the common beginning of prompts is read once."""
         if most is None and most_characters is None:
             return iter([range(len(self.inputs))] if self.inputs else [])
         return super().parts(most, most_characters)
@@ -162,16 +161,17 @@ class _Prompts(Workload):
         return Slice(places, Tokens(prompts, [_NO_TYPES] * len(prompts)))
 
     def result(self) -> Any:
-        """Return what `finish` makes of the logits."""
+        """Return the result of the call from the logits of all pairs."""
         return self._finish(self.results)
 
 
 _NO_TYPES = np.zeros(0, np.int32)
+"""The token types of a prompt: a language model has none."""
 
 
 def _workload(model: Any, query: str | None, pairs: Sequence[tuple[str, str]],
               options: RerankerPredictOptions, finish: Callable[[np.ndarray], Any]) -> Workload:
-    """Return the work for the logits of pairs. query: that of all pairs; None for pairs with queries of their own."""
+    """Return the workload for the logits of pairs, float32 [n]. query: of all pairs; None if theirs differ."""
     if model.cross_encoder is None:
         return _Prompts(model, pairs, options, finish)
     if options.instruction is not None:
@@ -185,14 +185,14 @@ def _workload(model: Any, query: str | None, pairs: Sequence[tuple[str, str]],
 
 def _prepare_scores(model: Any, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions
                     ) -> Workload:
-    """Return the work for the scores of pairs."""
+    """Return the workload of `predict`: the scores of pairs, or their logits."""
     return _workload(model, None, pairs, options,
                      lambda logits: logits if options.logits else model.scores_of(logits))
 
 
-def _prepare_ranks(model: Any, given: tuple[str, list[str]], options: RerankerRankOptions) -> Workload:
-    """Return the work that ranks documents. given: the query and the documents."""
-    query, texts = given
+def _prepare_ranks(model: Any, query_and_texts: tuple[str, list[str]], options: RerankerRankOptions) -> Workload:
+    """Return the workload of `rank`. query_and_texts: the query and the documents."""
+    query, texts = query_and_texts
     limit = limit_of_rank(model.calibrations, options.coverage, options.top_k)
     documents = texts if options.return_documents else None
     return _workload(model, query, [(query, text) for text in texts], options, lambda logits: model.ranks_of(

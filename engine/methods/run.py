@@ -1,6 +1,6 @@
-"""Run methods: the one loop over slices and batches, which keeps the memory of a call of any size bounded.
+"""Run a `Method` to its end: one loop over slices of inputs and batches, so that the memory of a call is bounded.
 
-A stream is a call after the other, of inputs that come one after the other.
+`encode_stream` makes one such call after the other for an iterator of inputs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .workload import Workload
 
 def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions, *,
         batch_size: Any = None, show_progress_bar: Any = None, truncation: Any = None, timeout: Any = None) -> Any:
-    """Return the result of a method for inputs, or of a single input its result alone.
+    """Return the list of results of a method for inputs, or for one input its result.
 
     model: an `EncodingModel`, or for the methods of a reranker a `Reranker`.
     batch_size: the most sequences of a batch. truncation: whether long texts are cut without a warning, or refused.
@@ -45,32 +45,32 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
 
 
 def _workload(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions) -> tuple[Workload, bool]:
-    """Read the inputs of a call as texts or as images; return its work, and whether the caller gave one input alone."""
-    both = False        # whether the method and the model read texts and images
+    """Return (the workload of a call for texts or images, whether the caller gave one input, not a list)."""
+    both = False        # whether the method and the model read both texts and images
     if method.prepare_images is not None and model.reads_images:
-        alone = model.text is None
-        both = not alone
+        images_only = model.text is None
+        both = not images_only
         inputs = [*inputs] if both and isinstance(inputs, Iterator) and not is_image(inputs) else inputs
-        if alone or begins_with_image(inputs):
-            images, single = read_images(inputs, alone)
+        if images_only or begins_with_image(inputs):
+            images, single = read_images(inputs, images_only)
             return method.prepare_images(model, images, options), single
         refuse_image_among_texts(inputs)
     method.needs(model)
-    read, single = method.read(inputs, options)
-    workload = method.prepare(model, read, options)
+    checked, single = method.read(inputs, options)
+    workload = method.prepare(model, checked, options)
     if both:
         warn_of_paths(inputs)
     return workload, single
 
 
 def compute(workload: Workload, call: Call = PLAIN) -> Any:
-    """Return the result of a call, one slice of its sequences after the other."""
+    """Compute a workload, one slice of its inputs after the other, and return the result of the call."""
     with workload.reading():
         for places in workload.parts():
             part = workload.slice(places, call.stop)
             for numbers, rows in workload.computation.rows(part.tokens, call):
                 workload.take(part, numbers, rows, call.stop)
-                if part.sequences is None:
+                if part.sequences is None:      # each input is one sequence, so it is done
                     call.advance(len(numbers))
             workload.end(part, call.stop)
             if part.sequences is not None:
@@ -80,7 +80,7 @@ def compute(workload: Workload, call: Call = PLAIN) -> Any:
 
 def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
                   options: dict[str, Any]) -> Iterator[Any]:
-    """Check the arguments of `Engine.encode_stream`, and return its iterator."""
+    """Check the arguments of `Engine.encode_stream` now, and return the iterator over its results."""
     if result is None or not is_one_of(result, STREAMED):
         raise InputError(f"result must be one of {listed(STREAMED)}, not {shown(result)}")
     if isinstance(sentences, str):
@@ -94,27 +94,27 @@ def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
     options = dict(options)
     show = options.pop("show_progress_bar", None)
     encode = getattr(engine, STREAMED[result].name)
-    alone = engine.reads_images and engine.text is None
+    images_only = engine.reads_images and engine.text is None
     takes_images = engine.reads_images and STREAMED[result].prepare_images is not None
     try:
         encode([], **options)               # refuses wrong options now, and not when the first array is asked for
     except UnsupportedError:
-        if not takes_images or alone:
+        if not takes_images or images_only:
             raise
         encode(Images([]), **options)       # the model may do for images what it does not for texts
-    return _stream(encode, _parts(iter(check_collection(sentences)), rows, takes_images, alone), show, options)
+    return _stream(encode, _parts(iter(check_collection(sentences)), rows, takes_images, images_only), show, options)
 
 
-def _parts(inputs: Iterator[Any], rows: int, takes_images: bool, alone: bool) -> Iterator[Any]:
+def _parts(inputs: Iterator[Any], rows: int, takes_images: bool, images_only: bool) -> Iterator[Any]:
     """Yield `rows` checked inputs at a time: texts, or images if the first input is one.
 
-    alone: whether the model reads no texts.
+    images_only: whether the model reads no texts.
     """
-    first, of_images = 0, takes_images and alone
+    first, of_images = 0, takes_images and images_only      # first: the number of the first input of a part
     while part := [*islice(inputs, rows)]:
         of_images = of_images or (first == 0 and takes_images and is_image(part[0]))
         if of_images:
-            yield read_images(part, alone, first=first)[0]
+            yield read_images(part, images_only, first=first)[0]
         else:
             yield [check_sentence(i, sentence) for i, sentence in enumerate(part, first)]
         first += len(part)
@@ -122,11 +122,11 @@ def _parts(inputs: Iterator[Any], rows: int, takes_images: bool, alone: bool) ->
 
 def _stream(encode: Callable[..., Any], parts: Iterator[Any], show: bool | None,
             options: dict[str, Any]) -> Iterator[Any]:
-    """Yield the vectors of each part, while progress is shown; texts that are cut are warned of once."""
+    """Yield the results of each part, and show progress; warn only once of texts that are cut."""
     with growing_progress(show, "Sentences", " sentences") as (advance, expect):
         for part in parts:
             expect(len(part))
-            with truncating(options.get("truncation")) as cuts:     # in place of the call, to warn once for all arrays
+            with truncating(options.get("truncation")) as cuts:     # around the call, which then does not warn
                 vectors = encode(part, show_progress_bar=False, **options | {"truncation": None})
             if cuts.cut:
                 options = options | {"truncation": True}        # so that no later part warns again
@@ -135,5 +135,5 @@ def _stream(encode: Callable[..., Any], parts: Iterator[Any], show: bool | None,
 
 
 def _by_ranges(precision: Any) -> bool:
-    """Return whether vectors in a precision are integers, which depend on the ranges of all vectors."""
+    """Return whether a precision is of integers, whose scales come from the ranges of all vectors."""
     return isinstance(precision, str) and canonical_name(precision) in ("int8", "uint8")

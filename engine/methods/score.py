@@ -32,10 +32,10 @@ class ScoreOptions(Options):
     cache_key: str = option("", check_text)
 
 
-def _prepare(model: GeneratingModel, given: tuple[Any, Any], options: ScoreOptions, stop: Stop = NEVER,
+def _prepare(model: GeneratingModel, arguments: tuple[Any, Any], options: ScoreOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
-    """Return the call. given: the inputs and the targets of `Generator.score`."""
-    inputs, targets = given
+    """Return the call. arguments: `inputs` and `targets` of `Generator.score`; targets None scores the inputs."""
+    inputs, targets = arguments
     prepared, special, single = model.prepared, options.add_special_tokens, isinstance(inputs, str)
     if targets is None:
         if prepared.encoder_config is not None:
@@ -66,9 +66,9 @@ def _prepare(model: GeneratingModel, given: tuple[Any, Any], options: ScoreOptio
 
 def own_tokens(model: PreparedModel, inputs: Any, stop: Stop = NEVER, *, special: bool = True,
                places: Sequence[str] | None = None, cache_key: str = "") -> tuple[list[Request], list[list[int]]]:
-    """Return a request for each input with its first token as the prompt, and the other tokens of the input.
+    """Return (a request for each input with its first token as the prompt, the other tokens of each input).
 
-    special: whether a text gets the tokenizer's special tokens. places: what messages call each input.
+    special: whether a text gets the tokenizer's special tokens. places: the names of the inputs in messages.
     """
     prompted = read_requests(model, inputs, None, model.generation, stop, places=places, special=special,
                              bound=model.lengths.scored, cache_key=cache_key)
@@ -79,9 +79,9 @@ def own_tokens(model: PreparedModel, inputs: Any, stop: Stop = NEVER, *, special
 
 def show_logits(model: PreparedModel, request: Request, tokens: Sequence[int], seen: Seen, place: str,
                 stop: Stop = NEVER) -> None:
-    """Give `seen` the logits of the model itself for the places of tokens behind the prompt of a request.
+    """Call `seen` with the logits of the model itself at the places of `tokens`, which follow the prompt of a request.
 
-    place: what messages call the request.
+    place: the name of the request in messages.
     """
     with located(place):
         work = model.scoring(request, tokens, seen=seen)

@@ -1,4 +1,4 @@
-"""Make the tokens of a call in steps of some milliseconds, and its results, for those who run many calls in turns."""
+"""Tokenize a call of a `Method`, and make its results, in steps of some milliseconds, for a server of many calls."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .method import Method, check_role
 from .workload import Cost, Slice, Workload
 
 STEP_INPUTS, STEP_CHARACTERS = 128, 2**14
-"""The most inputs, and characters unless one input has more, that are tokenized in one step: some milliseconds."""
+"""The most inputs and characters that are tokenized in one step, unless one input has more: some milliseconds."""
 CHECKED = 4096
 """The most inputs that are checked in one step."""
 
 
 class Tokenized:
-    """A call whose inputs are tokens: the sequences of all its slices, which are computed in any company."""
+    """A tokenized call: the sequences of all its slices, to be computed in batches with those of other calls."""
 
     def __init__(self, workload: Workload, parts: list[Slice], cut: list[bool]):
-        """cut: whether each input was cut."""
+        """parts: all slices of the call in their order. cut: for each input, whether it was cut."""
         self.workload, self._parts, self.cut = workload, parts, cut
         self.lengths = [len(ids) for part in parts for ids in part.tokens.input_ids]
-        """The tokens of each sequence."""
+        """The number of tokens of each sequence, in the order of the slices."""
 
     def work(self, kind: Hashable = None) -> Work:
-        """Return the work of all sequences for the queue of the model. kind: by which statistics tell works apart."""
+        """Return the work of all sequences for the queue of the model. kind: names its options, for statistics."""
         tokens = merge_tokens([(part.tokens, range(len(part.tokens.input_ids))) for part in self._parts])
         work = self.workload.computation.work(tokens, PLAIN)
         work.kind = kind
@@ -39,12 +39,12 @@ class Tokenized:
 
     @property
     def counts(self) -> list[int]:
-        """The tokens of each input."""
+        """The number of tokens of each input."""
         return [count for part in self._parts for count in part.counts]
 
     @property
     def bytes(self) -> int:
-        """About how many bytes the tokens, the rows and the results take."""
+        """An estimate of the bytes of the tokens, the rows and the results."""
         return self.workload.cost.of(len(self.lengths), sum(self.lengths)) + sum(map(_embedded, self._parts))
 
     @property
@@ -53,9 +53,9 @@ class Tokenized:
         return isinstance(self.workload.inputs, Images)
 
     def result(self, rows: Sequence[Any], stop: Stop = NEVER) -> Any:
-        """Return the result of the call, or, of a call with several slices, the steps whose last one returns it.
+        """Return the result of the call; for several slices, a generator of steps that returns it.
 
-        rows: of each sequence; None for one without a row.
+        rows: the row of each sequence; None for a sequence without one.
         """
         if len(self._parts) > 1:
             return self._result_in_steps(rows, stop)
@@ -64,7 +64,7 @@ class Tokenized:
         return self.workload.result()
 
     def _result_in_steps(self, rows: Sequence[Any], stop: Stop) -> Generator[None, None, Any]:
-        """Finish the rows of one slice after the other, and yield between them; return the result of the workload."""
+        """Finish one slice after the other, yield between them, and return the result of the workload."""
         first = 0
         for part in self._parts:
             if first:
@@ -75,7 +75,7 @@ class Tokenized:
         return self.workload.result()
 
     def _end(self, part: Slice, rows: Sequence[Any], stop: Stop) -> None:
-        """Make the results of a slice by the row of each sequence."""
+        """Finish a slice. rows: of each of its sequences; None for a sequence without one."""
         numbers = [i for i, row in enumerate(rows) if row is not None]
         if numbers:
             self.workload.take(part, numbers, [rows[i] for i in numbers], stop)
@@ -84,12 +84,12 @@ class Tokenized:
 
 def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, Any], truncation: bool,
               stop: Stop = NEVER) -> Generator[int, None, Tokenized]:
-    """Return a call as tokens, in steps, each of which yields about how many bytes the call takes at least.
+    """Tokenize a call in steps: yield, between steps, an estimate of the least bytes of the call; return the tokens.
 
-    model: an object of `Method.prepare`. inputs: a list, or for `rank` a query and a list. given: options by their
-    names, and the role of texts, "query" or "document", for a method that has roles; the model then chooses the prompt,
-    and its encoder. truncation: whether long texts are cut, else they raise `TextTooLong`. Raises the errors of the
-    method, and what `stop` raises.
+    model: the argument of `Method.prepare`. inputs: a list, or for `rank` a query and a list. given: options by their
+    names, and "role" ("query" or "document") for a method that has roles, which chooses the prompt and the encoder.
+    truncation: whether long texts are cut; otherwise they raise `TextTooLong`. Raises the errors of the method and of
+    `stop`.
     """
     options = dict(given)
     if method.with_role is not None and "role" in options:
@@ -101,31 +101,31 @@ def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, 
             raise UnsupportedError(f"{method.name} reads texts, and no images")
         return (yield from _tokens_of(method.prepare_images(model, inputs, checked_options), truncation, stop))
     method.needs(model)
-    items, check, whole = method.listed(inputs, checked_options)
+    items, check, argument_of = method.listed(inputs, checked_options)
     checked: list[Any] = []
     for first in range(0, len(items), CHECKED):
         if len(items) > CHECKED:
             yield Cost().of(len(items), len(items))     # an input has at least one token
-        checked += [check(i, one) for i, one in enumerate(items[first : first + CHECKED], first)]
-    workload = method.prepare(model, whole(checked), checked_options)
+        checked += [check(i, item) for i, item in enumerate(items[first : first + CHECKED], first)]
+    workload = method.prepare(model, argument_of(checked), checked_options)
     return (yield from _tokens_of(workload, truncation, stop))
 
 
 def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[int, None, Tokenized]:
-    """Make the tokens of a call, one slice a step, and return them.
+    """Tokenize the inputs of a workload, one slice a step, and return the tokens.
 
-    Before each slice it yields about how many bytes the call takes at least, by the tokens that were made, and by the
-    least that the other inputs can have; where a method counts the tokens of a slice before it makes them, also after
-    each count. So the caller can refuse a call before its memory is taken.
+    Before each slice it yields an estimate of the least bytes of the call, from the tokens so far and the least number
+    of tokens that the other inputs can have; where a method counts the tokens of a slice before it makes them, also
+    after each count. So the caller can refuse a call before its memory is taken.
     """
     inputs, parts = len(workload.inputs), cast(list[Slice], [])
-    marks: list[bool] = []      # whether each input was cut; nobody says so of inputs such as images, which are not
+    marks: list[bool] = []      # for each input, whether it was cut; empty for images, which are never cut
     cuts = Cuts(truncation, marks=marks)
-    least = workload.least(stop)        # tokens of each input
-    made = embedded = 0         # of the slices so far: tokens, and bytes of the vectors of images
+    least = workload.least(stop)        # the least number of tokens of an input
+    made = embedded = 0         # sums over the slices so far: tokens, and bytes of the vectors of images
 
     def least_bytes(here: int) -> int:
-        """Return the bytes of the call, if the present slice has `here` tokens."""
+        """Return the least bytes of the call, if the present slice has `here` tokens."""
         tokens = made + here + least * (inputs - places.stop)
         return embedded + max(passing, workload.cost.of(workload.sequences * inputs, tokens))
 
@@ -143,5 +143,5 @@ def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[in
 
 
 def _embedded(part: Slice) -> int:
-    """Return how many bytes the vectors take that stand for the tokens of images in a slice; 0 for texts."""
+    """Return the bytes of the vectors that stand for the tokens of images in a slice; 0 for texts."""
     return sum(vectors.nbytes for vectors in part.tokens.embeds or ())

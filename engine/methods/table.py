@@ -1,4 +1,4 @@
-"""The methods of models by their names: of those with an encoder, and of those that generate."""
+"""Tables of all methods by their names, and the methods that a model has, for the classes of `interface/`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .translate import TRANSLATE
 METHODS: dict[str, Method[Any]] = {method.name: method for method in (
     ENCODE, ENCODE_SPARSE, ENCODE_TOKENS, CLASSIFY, PREDICT, RANK, TAG, ANSWER, FILL_MASK)}
 STREAMED: dict[str, Method[Any]] = {method.streamed: method for method in METHODS.values() if method.streamed}
-"""The method that computes each kind of result of `Engine.encode_stream` and of the command `engine embed`."""
+"""The method for each name of results of `Engine.encode_stream` and of the command `engine embed`."""
 RERANKING: dict[str, Method[Any]] = {method.name: method for method in (RERANKER_PREDICT, RERANKER_RANK)}
 """The methods of a `Reranker`, which has its own calibration, and whose model may be a language model."""
 GENERATING: dict[str, DecoderMethod[Any, Any]] = {method.name: method for method in (GENERATE, SCORE, CHAT, TRANSLATE)}
@@ -35,14 +35,14 @@ TRANSCRIBING: dict[str, DecoderMethod[Any, Any]] = {TRANSCRIBE.name: TRANSCRIBE}
 
 
 def methods_of(model: EncodingModel) -> dict[str, Method[Any]]:
-    """Return the methods that a model has what they need for; without a tokenizer, those that read images."""
-    may = {name: method for name, method in METHODS.items()
-           if model.text is not None or (model.reads_images and method.prepare_images is not None)}
-    return {name: method for name, method in may.items() if _fits(method, model)}
+    """Return the methods that a model can run, by name; without a tokenizer, only methods that read images."""
+    readable = {name: method for name, method in METHODS.items()
+                if model.text is not None or (model.reads_images and method.prepare_images is not None)}
+    return {name: method for name, method in readable.items() if _fits(method, model)}
 
 
 def generating_methods_of(model: GeneratingModel) -> dict[str, DecoderMethod[Any, Any]]:
-    """Return the methods that a model that generates has what they need for."""
+    """Return the methods that a model that generates can run, by name."""
     return {name: method for name, method in GENERATING.items() if _fits(method, model)}
 
 

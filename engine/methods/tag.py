@@ -1,4 +1,4 @@
-"""`Engine.tag`: tags of tokens, or the entities that they make."""
+"""`Engine.tag`: a label for each token of a text, or the entities that neighbouring labels make."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .method import Listed, Method, listed, listed_texts
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
 
 _PLACE = 300
-"""About how many bytes `Places` takes for each token."""
+"""Estimated bytes that `Places` takes for each token: its text, and where it stands."""
 _BYTE = 80
-"""About how many bytes `tokenizers` takes for each byte of a text that it reads whole: where this stands before and
-after each normalizer."""
+"""Estimated bytes that the package tokenizers takes for each byte of a text that it reads whole: the places of the
+byte before and after each normalizer."""
 _COUNTED = 2**19
-"""Where counting the tokens of one text stops, because so many need more memory than a request may have."""
+"""The number of tokens of one text at which counting stops: so many need more memory than a request may have."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class TagOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         tagging, stride = check_tagging(self.aggregation_strategy, self.ignore_labels, self.stride, self.words)
-        object.__setattr__(self, "ignore_labels", tagging.ignored)      # what was checked, in place of what was given
+        object.__setattr__(self, "ignore_labels", tagging.ignored)      # the checked value, in a frozen dataclass
         object.__setattr__(self, "stride", stride)
 
     @property
     def tagging(self) -> Tagging:
-        """How entities are made."""
+        """The options that say how entities are made from the labels of tokens."""
         return Tagging(self.aggregation_strategy, frozenset(self.ignore_labels), self.words)
 
 
 class WindowedTexts(Workload, ABC):
-    """The logits of the tokens of texts, which are read in windows."""
+    """The base of workloads that read texts in windows, and need the logits of all tokens of a text for its result."""
 
     def __init__(self, runner: HeadRunner, texts: Sequence[Any]):
         super().__init__(head_logits(runner), texts,
@@ -58,7 +58,7 @@ class WindowedTexts(Workload, ABC):
         self._runner = runner
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the logits of each window until the slice ends."""
+        """Keep the logits of each window, float32 [T, outputs], until the slice ends."""
         for number, row in zip(numbers, rows, strict=True):
             part.rows[number] = row
 
@@ -70,18 +70,18 @@ class WindowedTexts(Workload, ABC):
 
     @abstractmethod
     def results_of(self, part: Slice, stop: Stop) -> Iterator[Any]:
-        """Yield the result of each text of a slice, by the logits of its windows."""
+        """Yield the result of each text of a slice, from the logits of its windows."""
 
 
 class _Tags(WindowedTexts):
-    """The tags or the entities of each text, or of each list of words."""
+    """The workload whose results are the tags or the entities of each text, or of each list of words."""
 
     def __init__(self, runner: HeadRunner, texts: Sequence[Any], options: TagOptions):
         super().__init__(runner, texts)
         self._options, self._tagging = options, options.tagging
 
     def passing(self, places: range) -> int:
-        """Return about how many bytes it takes to read the longest of some texts whole, which few tokens may have."""
+        """Return an estimate of the bytes to read the longest of some texts whole, even if it has few tokens."""
         if self._options.stride is None:
             return 0        # a text that has one window is cut before it is read
         return _BYTE * max(_bytes_of(text) for text in self.inputs[places.start : places.stop])
@@ -93,13 +93,13 @@ class _Tags(WindowedTexts):
             split=self._options.is_split_into_words, stop=stop))
 
     def results_of(self, part: Slice, stop: Stop) -> Iterator[list[dict[str, Any]]]:
-        """Yield the entities of each text of a slice."""
+        """Yield the tags or the entities of each text of a slice."""
         texts = self.inputs[part.places.start : part.places.stop]
         return entities_of(self._runner, texts, part.windows or (), dict(enumerate(part.rows)), self._tagging,
                            split=self._options.is_split_into_words, stop=stop)
 
     def token_sums(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
-        """Count the tokens of all windows; a text may have as many windows as tokens."""
+        """Yield the sum of the tokens of all windows after each text, which may have as many windows as tokens."""
         if (stride := self._options.stride) is not None:
             tokens = 0
             for text in self.inputs[places.start : places.stop]:
@@ -115,27 +115,28 @@ def _bytes_of(text: str | Sequence[str]) -> int:
 
 
 class WordLogits(WindowedTexts):
-    """For each text, a list of words, the words that the model reads, and the logits of the first token of each.
+    """The workload whose results are, for each list of words, the logits of the first token of each word.
 
-    They are integers [n] and float32 [n, labels]. A text is truncated, and a word without tokens has no logits.
+    A result is (numbers of the words int64 [n], their logits float32 [n, labels]). A long list is truncated, and a word
+    without tokens has no logits.
     """
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
-        """Return the one window of each of some texts."""
+        """Return the one window of each text, which is truncated."""
         return Slice.of_windows(places, tag_windows(
             self._runner, self.inputs[places.start : places.stop], stride=None, split=True, stop=stop))
 
     def results_of(self, part: Slice, stop: Stop) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (numbers of the words that have tokens, their logits) of each text of a slice."""
+        """Yield (numbers of the words that have tokens, their logits) for each text of a slice."""
         for [places], [logits] in zip(part.windows or (), part.rows_of_inputs(), strict=True):
-            first = first_of_words(places)
-            rows = np.array([*first.values()], np.int64)
-            yield (np.array([*first], np.int64),
+            first_tokens = first_of_words(places)       # by the number of the word
+            rows = np.array([*first_tokens.values()], np.int64)
+            yield (np.array([*first_tokens], np.int64),
                    np.zeros((0, self._runner.config.outputs), np.float32) if logits is None else logits[rows])
 
 
 def _listed(inputs: Any, options: TagOptions) -> Listed:
-    """Return a list of texts, or of lists of words if the options say so."""
+    """Return the inputs one by one: texts, or lists of words if the options say so."""
     if options.is_split_into_words:
         return Listed(listed(inputs), lambda i, words: read_words([words])[0][0])
     return listed_texts(inputs)

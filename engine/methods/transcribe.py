@@ -1,4 +1,4 @@
-"""`Transcriber.transcribe`: the texts of recordings."""
+"""`Transcriber.transcribe`: the transcripts of recordings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .decoding import DecoderMethod, GeneratingOptions
 
 
 def _timestamps(name: str, value: Any) -> bool | str:
-    """Return True, False or "word"; raises `InputError`."""
+    """Return the option `timestamps`: True, False or "word"; raises `InputError`."""
     if isinstance(value, str) and value == "word":
         return value
     if value not in (True, False):
@@ -38,23 +38,24 @@ class TranscribeOptions(GeneratingOptions):
 
 @dataclass(frozen=True)
 class Recordings:
-    """A call of `transcribe`, in the place of `PreparedWorks`.
+    """A checked call of `transcribe`, as a `Prepared`.
 
-    A recording is no work of its own: it is read when its turn comes, and what Whisper is asked next depends on what it
-    has answered about the window before.
+    It cannot be `PreparedWorks`: a recording is read when its turn comes, and each work for Whisper depends on the
+    result of the window before.
     """
 
     transcription: Any
     """A `Transcription` or a `LetterTranscription`."""
     items: list[Any]
-    """The recordings: sources, whose paths lead to files, and checked samples."""
+    """The recordings: paths of existing files and other sources, and checked arrays of samples."""
     wanted: Any
-    """What `transcription.wanted` has returned."""
+    """The options of the call, as `transcription.wanted` returned them."""
     max_seconds: float
+    """The longest recording in seconds; a longer one is refused."""
     single: bool
 
     def results(self, stop: Stop = NEVER, show_progress_bar: bool | None = False) -> Iterator[Any]:
-        """Yield the result of each recording, in order, each as soon as it is there.
+        """Yield the result of each recording, in order, each as soon as it is computed.
 
         show_progress_bar: None shows one on a terminal if the logger "engine" is at level INFO or DEBUG.
         """
@@ -63,12 +64,12 @@ class Recordings:
 
 
 def is_recording(audio: Any) -> bool:
-    """Return whether an argument is one recording, and not a list of them."""
+    """Return whether an argument is one recording (a path, bytes, a file, or samples [n]), and not a list of them."""
     return is_source(audio) or (isinstance(audio, np.ndarray) and audio.ndim == 1 and audio.dtype.kind != "O")
 
 
 def check_recordings(audio: Any, max_seconds: float = MAX_SECONDS) -> list[Any]:
-    """Return the recordings of a call: sources, whose paths lead to files, and checked arrays of samples."""
+    """Return the checked recordings of a call: paths of existing files, other sources, and arrays of samples."""
     if is_recording(audio):
         audio = [audio]
     if not isinstance(audio, (Sequence, np.ndarray)) or getattr(audio, "shape", None) == ():
@@ -81,14 +82,14 @@ def check_recordings(audio: Any, max_seconds: float = MAX_SECONDS) -> list[Any]:
 
 
 def _check_recording(number: int, samples: Any, max_seconds: float) -> np.ndarray:
-    """Return the samples of a recording, checked; messages have its number."""
+    """Return the checked samples of a recording, float32 [n]; raises `InputError` with its number."""
     with located(f"recording {number}"):
         return check_samples(samples, max_seconds)
 
 
 def _prepare(model: Any, audio: Any, options: TranscribeOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> Recordings:
-    """Return the call. model: a `Transcriber`. Messages about recordings have their numbers, whatever `places` says."""
+    """Return the call. model: a `Transcriber`. places: not used, as messages name recordings by their numbers."""
     transcription = model.transcription
     wanted = transcription.wanted(options.language, options.task, options.timestamps, options.settings)
     items = check_recordings(audio, options.max_seconds)

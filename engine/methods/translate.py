@@ -1,4 +1,4 @@
-"""`Generator.translate`: the translations of texts, and the languages of models that have a token for each of them."""
+"""`Generator.translate`: translates texts, and puts in the language tokens of models that have them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOKENS = {
     "marian": re.compile(r">>(?P<marian>[^<>]+)<<"),
     "mbart": re.compile(r"(?P<mbart>[a-z]{2}_[A-Z]{2})"),
 }
-"""The language tokens of each family, as regular expressions with the code in a group."""
+"""For each family, a regular expression for its language tokens, with the code of the language in a group."""
 
 
 def language_ids(family: str, text: TextConfig | None) -> dict[str, int]:
@@ -37,9 +37,10 @@ def language_ids(family: str, text: TextConfig | None) -> dict[str, int]:
 
 def choose_languages(family: str, languages: dict[str, int], sources: Sequence[NDArray[np.int64]], source: Any,
                      target: Any) -> tuple[list[NDArray[np.int64]], dict[str, Any]]:
-    """Return the sources with their language tokens, and the generation settings for the target language.
+    """Return (the sources with their language tokens, the generation settings for the target language).
 
-    languages: as `language_ids` returns them. source, target: codes, or None to change nothing. A Marian model reads
+    sources: the ids of each source, int64 [S]. languages: of `language_ids`. source, target: codes, or None to change
+    nothing. A Marian model reads
     the token of the target language in front of the source. The other models write it as the first token of the result,
     and read the token of the source language in front of the source or at its end. Raises `InputError`, and
     `UnsupportedError` for a model that has no languages to choose from.
@@ -54,14 +55,15 @@ def choose_languages(family: str, languages: dict[str, int], sources: Sequence[N
     if family == "marian":
         if source is not None:
             raise UnsupportedError("this model finds the language of a source itself; leave out source_language")
-        return [np.concatenate([[ids["target_language"]], one]).astype(np.int64) for one in sources], {}
+        return [np.concatenate([[ids["target_language"]], tokens]).astype(np.int64) for tokens in sources], {}
     known = np.array([*languages.values()])
-    ends = [len(one) > 0 and bool(np.isin(one[-1], known)) for one in sources]
+    # The tokenizer puts the language token of a source at its end or at its start.
+    at_ends = [len(tokens) > 0 and bool(np.isin(tokens[-1], known)) for tokens in sources]
     if source is not None:
-        sources = [_replaced(one, known, at_end, ids["source_language"])
-                   for one, at_end in zip(sources, ends, strict=True)]
+        sources = [_replaced(tokens, known, at_end, ids["source_language"])
+                   for tokens, at_end in zip(sources, at_ends, strict=True)]
     # The first mBART, with the language at a source's end, starts results with it; other models force it after a start.
-    name = "decoder_start_token_id" if family == "mbart" and any(ends) else "forced_bos_token_id"
+    name = "decoder_start_token_id" if family == "mbart" and any(at_ends) else "forced_bos_token_id"
     return list(sources), {} if target is None else {name: ids["target_language"]}
 
 
@@ -105,15 +107,15 @@ def check_translates(model: GeneratingModel) -> None:
 
 def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, places: Sequence[str] | None = None
                ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the inputs and the settings with which `generate` translates texts. places: what messages call them."""
+    """Return (inputs, settings) with which `generate` translates texts. places: the names of the texts in messages."""
     prepared, sources = model.prepared, []
     for i, text in enumerate(read_texts(texts)[0]):
         with located(place_of(i, places)):
             sources.append(read_ids(prepared, prepared.source_text, text, "a text", prepared.lengths.source))
     family, languages = prepared.config.family, model.language_ids
-    inputs, of_languages = choose_languages(family, languages, sources, options.source_language,
-                                            options.target_language)
-    settings = of_languages | {**options.settings}
+    inputs, language_settings = choose_languages(family, languages, sources, options.source_language,
+                                                 options.target_language)
+    settings = language_settings | {**options.settings}
     config = prepared.generation.changed(**settings)
     # All families but Marian name the language of a result by its first token, which these two settings choose.
     first_tokens = {config.decoder_start_token_id, config.forced_bos_token_id}
@@ -124,16 +126,16 @@ def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, pl
 
 def _prepare(model: GeneratingModel, texts: Any, options: TranslateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
-    """Return the call for a text or a list of texts: `generate` with language tokens, whose results are texts."""
+    """Return the call of `generate` for a text or a list of texts with language tokens; its results are texts."""
     inputs, settings = sources_of(model, texts, options, places)
-    if (told := settings.get("logprobs")) is not None and told is not False:
+    if (logprobs := settings.get("logprobs")) is not None and logprobs is not False:
         raise InputError("translate returns texts, without log probabilities; leave logprobs out, or call generate")
     generated = GENERATE.prepare(model, inputs, GenerateOptions(settings=settings), stop, places)
 
     def finish(i: int, results: Any) -> Any:
-        """Return the text of one translation, or a list of texts."""
-        found = generated.finish(i, results)
-        return [one.text for one in found] if isinstance(found, list) else found.text
+        """Return the translation of text `i`, or a list of them if several were asked for."""
+        finished = generated.finish(i, results)
+        return [result.text for result in finished] if isinstance(finished, list) else finished.text
 
     return replace(generated, finish=finish, single=isinstance(texts, str))
 

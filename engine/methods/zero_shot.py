@@ -1,4 +1,4 @@
-"""The work of `Engine.classify` for labels of the caller, which are compared with texts or with images."""
+"""The workloads of `Engine.classify` for labels of the caller, which are compared with texts or with images."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .method import EncodingModel
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits, sentence_vectors
 
 IMAGE_TEMPLATE = "This is a photo of {}."
-"""What stands for a label of an image by default, as in the pipeline of transformers."""
+"""The default sentence about a label of an image, as in the pipeline of transformers."""
 
 
 class ZeroShotLabels(Workload):
-    """The labels of each text, by the logits of its pairs with the hypotheses of all labels."""
+    """The workload whose results are labels of texts, by the logits of pairs (text, hypothesis of a label)."""
 
     def __init__(self, runner: HeadRunner, texts: Sequence[str], labels: Sequence[str], template: str | None,
                  multi_label: bool, top_k: int | None):
@@ -37,15 +37,15 @@ class ZeroShotLabels(Workload):
         self.sequences = len(labels)
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
-        """Yield ranges of texts to tokenize at one time, which have a sequence for each label."""
+        """Yield ranges of texts to tokenize at one time, each of which has a sequence for each label."""
         return slices(self.inputs, most, most_characters, self.sequences)
 
     def least(self, stop: Stop = NEVER) -> int:
-        """Return how many tokens the pairs of each text have at least: those of the hypotheses."""
+        """Return the least number of tokens of all pairs of a text: those of the hypotheses."""
         return sum(map(len, self._hypotheses.encodings))
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
-        """Return the pairs of some texts."""
+        """Return the tokens of the pairs of some texts, all labels of the first text first."""
         tokens = self._runner.encoder.tokenizer.with_each(
             self.inputs[places.start : places.stop], self._hypotheses, stop)
         no_logits = np.zeros(self._runner.config.outputs, np.float32)       # of a pair without tokens
@@ -57,7 +57,7 @@ class ZeroShotLabels(Workload):
             part.rows[number] = row[0]
 
     def end(self, part: Slice, stop: Stop = NEVER) -> None:
-        """Make the result of each text of a slice."""
+        """Make the labels of each text of a slice from the logits of its pairs."""
         for place, rows in zip(part.places, part.rows_of_inputs(), strict=True):
             stop.check()
             self.results[place] = zero_shot_labels(self._runner, np.stack(rows), self._labels, self._multi_label,
@@ -66,13 +66,14 @@ class ZeroShotLabels(Workload):
 
 
 class ImageLabels(Workload):
-    """The labels of each image, by the cosines of its vector and those of sentences about the labels."""
+    """The workload whose results are labels of images, by cosines of their vectors and those of sentences on labels."""
 
     def __init__(self, model: EncodingModel, images: Images, labels: Sequence[str], template: str | None,
                  multi_label: bool, top_k: int | None):
-        """Raises `UnsupportedError` for a model that does not compare images with texts.
+        """template: of the sentences about labels, with {} for a label; None for `IMAGE_TEMPLATE`.
 
-        CLIP's training compared labels with each other, so that it has no probability of a label alone.
+        Raises `UnsupportedError` for a model that does not compare images with texts, and for multi_label with a model
+        such as CLIP, whose training compared labels with each other, so that no label has a probability alone.
         """
         encoder = model.image_encoder
         settings = encoder.settings
@@ -89,12 +90,12 @@ class ImageLabels(Workload):
         self._texts, self._scale, self._bias = model.text_encoder, settings.scale, settings.bias
         self._labels, self._top_k = labels, top_k
         self._sentences = sentences_about(labels, template or IMAGE_TEMPLATE)
-        self._directions: np.ndarray | None = None
+        self._directions: np.ndarray | None = None      # of the sentences, computed for the first slice
 
     def end(self, part: Slice, stop: Stop = NEVER) -> None:
-        """Make the labels of each image of a slice, by its vector, which `take` has put into the results.
+        """Make the labels of each image of a slice from its vector, which `take` has put into the results.
 
-        The sum of each cosine is added in one order, so that no bit depends on the other images.
+        The terms of each cosine are added in one order, so that no bit depends on the other images.
         """
         if self._directions is None:
             self._directions = self._directions_of_labels(stop)
@@ -108,9 +109,9 @@ class ImageLabels(Workload):
 
     def _directions_of_labels(self, stop: Stop) -> np.ndarray:
         """Return the vectors of the sentences about labels, scaled to length 1: float64 [labels, D]."""
-        about = np.zeros((len(self._sentences), self._texts.whole_width), np.float32)
-        with counting_tokens():     # so that the caller's count has the tokens of images alone
+        vectors = np.zeros((len(self._sentences), self._texts.whole_width), np.float32)
+        with counting_tokens():     # a count of its own, so that the caller's count has the tokens of images alone
             tokens = self._texts.tokens(self._sentences, stop=stop)
         for numbers, rows in sentence_vectors(self._texts).rows(tokens, Call(stop=stop)):
-            about[numbers] = np.asarray(rows)
-        return normalize(about.astype(np.float64))
+            vectors[numbers] = np.asarray(rows)
+        return normalize(vectors.astype(np.float64))

@@ -1,4 +1,4 @@
-"""`Entry`: what a queue keeps of a work to its end."""
+"""`Entry`: the state of one work in a queue, from its arrival to its end; and the bells that wake waiting threads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..base.stop import Stop
 
 
 class OwnStop(Stop):
-    """The stop of one work: that of its call, an earlier deadline, or the end of its ticket."""
+    """The stop of one work: the stop of its call, a deadline of its own, or the cancellation of its ticket."""
 
     __slots__ = ("outer",)
 
     def __init__(self, outer: Stop, deadline: float):
         """outer: the stop of the call. deadline: of the work, a `time.monotonic()`; 0 for none."""
-        is_own = deadline > 0 and not 0 < outer.deadline < deadline
+        is_own = deadline > 0 and not 0 < outer.deadline < deadline     # the earlier of the two deadlines counts
         super().__init__(deadline if is_own else outer.deadline, LATE_REQUEST if is_own else outer.message)
         self.outer = outer
 
@@ -31,16 +31,16 @@ class OwnStop(Stop):
         return self.outer.has_come or self.cancelled or 0 < self.deadline < time.monotonic()
 
     def check(self) -> None:
-        """Raise as the stop of the call does, and then as `Stop.check`."""
+        """Raise the error of the call's stop if that has come, and then `Cancelled` or `TimedOut` of this one."""
         self.outer.check()
         if self.cancelled or self.deadline:
             super().check()
 
 
 class TicketRef(weakref.ref[Any]):
-    """A weak reference to a ticket. When nobody holds the ticket any more, it is appended to `WorkQueue._left`.
+    """A weak reference to a ticket. When the ticket is garbage, its callback appends it to `WorkQueue._left`.
 
-    That is done by its callback, a function of C: no Python code runs then, which a signal could interrupt.
+    The callback is a function of C, so that no Python code runs then, which a signal could interrupt.
     """
 
     entry: Entry | None = None
@@ -48,12 +48,12 @@ class TicketRef(weakref.ref[Any]):
 
 
 class Bell(SimpleQueue[bool]):
-    """What a thread waits at for news of some works; an item wakes it, and True tells it to take the turn."""
+    """A queue on which a thread sleeps until some works have news: an item wakes it; True tells it to take the turn."""
 
     __slots__ = ("entries", "seen")
 
     def __init__(self, entries: Sequence[Entry], seen: int | None):
-        """entries, seen: the news that it waits for, as in `has_news`."""
+        """entries, seen: the thread waits until `has_news(entries, seen)`."""
         self.entries, self.seen = entries, seen
 
 
@@ -68,40 +68,40 @@ class Entry:
         self.process = os.getpid()
         self.ticket_ref: TicketRef | None = None
         self.parts: list[Any] = []
-        """What was given so far. Nothing else says how much that is, so that no interrupt can give anything twice."""
+        """The results that the caller may read so far. No other count of them exists, so an interrupt repeats none."""
         self.end: BaseException | bool | None = None
-        """True when all is there, the error of a work that failed, and None until then."""
+        """True after the last result, the error of a work that failed, and None until then."""
         self.bells: deque[SimpleQueue[bool]] = deque()
         """The bells of the threads that wait for the next part."""
         self.end_bells: deque[SimpleQueue[bool]] = deque()
         """The bells of the threads that wait for the end."""
         self.callbacks: deque[Callable[[], object]] = deque()
-        """Functions to call once at the end."""
+        """Functions without arguments, each to be called once after the end."""
         self.since = time.perf_counter()        # when it began to wait for its next batch
-        self.waited = self.computing = 0.0      # seconds: in which it waited for batches, and which these took
+        self.waited = self.computing = 0.0      # seconds, of waiting for batches, and of those batches
 
     def bells_of(self, seen: int | None) -> deque[SimpleQueue[bool]]:
-        """Return the bells of those who wait for more than `seen` parts, or the end; None: for the end alone."""
+        """Return the bells of threads that wait for more than `seen` parts, or with None for the end alone."""
         return self.end_bells if seen is None else self.bells
 
     def ring(self) -> None:
-        """Wake the threads that wait for a part, and after the end all."""
+        """Wake the threads that wait for a part; after the end, wake all."""
         _ring(self.bells)
         if self.end is not None:
             _ring(self.end_bells)
 
 
 def _ring(bells: deque[SimpleQueue[bool]]) -> None:
-    """Wake the threads of all bells, and take the bells down; these threads need not take the turn."""
+    """Ring and remove all bells; their threads need not take the turn."""
     while bells:
         try:
             bells.popleft().put(False)
-        except IndexError:      # its thread has taken it down
+        except IndexError:      # the thread of the last bell has removed it meanwhile
             return
 
 
 def has_news(entries: Sequence[Entry], seen: int | None) -> bool:
-    """Return whether one of some entries has more than `seen` parts, or has ended; None: whether one has ended."""
+    """Return whether any entry has more than `seen` parts or has ended; if seen is None, whether any has ended."""
     for entry in entries:       # noqa: SIM110, because a generator for each look costs more than the look
         if entry.end is not None or (seen is not None and len(entry.parts) > seen):
             return True

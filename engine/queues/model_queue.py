@@ -1,4 +1,4 @@
-"""`ModelQueue`: the queue of a model that computes sequences whole: batches of pieces, in the fair order of `Order`."""
+"""`ModelQueue`: the queue of a model that computes whole sequences, in batches, in the fair order of `Order`."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from .work_queue import WorkQueue
 Result = TypeVar("Result")
 
 MOST_REST = 0.005
-"""The most seconds that a caller sleeps before a batch, until others come again with new works."""
+"""The most seconds that a caller sleeps before a batch, so that callers of the last batch can join it."""
 LEAST_PATIENCE = 1 / 64
-"""The least part of the time of the last batch for which it sleeps, after it has done so in vain; the most is 1."""
+"""The least value of `_patience`, the part of the last batch's seconds for which a caller sleeps; the greatest is 1."""
 PATIENT_AFTER = 32
-"""After so many batches it sleeps for half of that time again, because callers may have fallen into two groups."""
+"""After each so many batches `_patience` is at least 1/2 again, because callers may have fallen into two groups."""
 ENOUGH_TOKENS = 256
-"""The tokens of a batch that gains little from more of them."""
+"""A batch with so many tokens gains little from more."""
 BATCH_SECONDS, FEWEST_TOKENS = 0.05, 512
-"""How long a batch may take while several works wait, and the tokens that it may have in any case."""
+"""The most seconds of a batch while several works wait, and the tokens that it may have in any case."""
 RATE_BATCHES = 32
-"""About how many full batches the measured rate is the mean of."""
+"""The measured rate is the mean of about so many of the last full batches."""
 
 
 @dataclass
 class Counts:
-    """What the batches of a queue were, from its start."""
+    """The numbers and sizes of all batches of a queue since it was made."""
 
     batches: int = 0
     sequences: int = 0
@@ -42,19 +42,21 @@ class Counts:
     unlike_batches: int = 0
     """Batches whose works differ in their kind."""
     busy_seconds: float = 0.0
+    """The seconds of all batches."""
     by_sequences: list[int] = field(default_factory=lambda: [0] * 14)
     """How many batches had up to 2^i pieces, for each i; the last one counts all larger batches."""
     by_tokens: list[int] = field(default_factory=lambda: [0] * 22)
     """How many batches had up to 2^i tokens, for each i; the last one counts all larger batches."""
 
     def since(self, earlier: Counts) -> dict[str, Any]:
-        """Return the counts by their names without those of an earlier time."""
+        """Return, by the names of the fields, the counts less those of an earlier time."""
         before = asdict(earlier)
+        # A field is a number or a list of numbers.
         return {name: [more - less for more, less in zip(value, before[name], strict=True)]
                 if isinstance(value, list) else value - before[name] for name, value in asdict(self).items()}
 
     def add(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float) -> None:
-        """Count a batch."""
+        """Count one batch. pieces, tokens: the sums over its works."""
         self.batches += 1
         self.sequences += pieces
         self.tokens += tokens
@@ -62,6 +64,7 @@ class Counts:
         if len(works) > 1:
             self.mixed_batches += 1
             self.unlike_batches += len({work.kind for work in works}) > 1
+        # (n - 1).bit_length() is the least i with n <= 2^i.
         self.by_sequences[min(len(self.by_sequences) - 1, max(0, pieces - 1).bit_length())] += 1
         self.by_tokens[min(len(self.by_tokens) - 1, max(0, tokens - 1).bit_length())] += 1
 
@@ -72,7 +75,7 @@ class ModelQueue(WorkQueue):
     def __init__(self, max_tokens: int, mixes: bool = True):
         """max_tokens: the most tokens of a batch, unless one piece alone has more; `start` may set fewer.
 
-        mixes: False for a model whose rows have other bits in other batches, so that a batch has pieces of one work.
+        mixes: False for a model whose bits depend on the other rows of a batch, so that a batch has pieces of one work.
         """
         super().__init__()
         self.max_tokens, self._mixes = max_tokens, mixes
@@ -82,19 +85,19 @@ class ModelQueue(WorkQueue):
         self.order = Order()
         """The works that have pieces left, without those in `_new`."""
         self._new: list[RowsEntry] = []     # the works that have come since the last batch
-        self._measured = 0.0, 0.0       # tokens, and their seconds, of full batches; an older one counts less
+        self._measured = 0.0, 0.0       # (tokens, seconds) of full batches, in which older batches weigh less
         self._before = 0        # works that were open when the last batch began
-        self._callers = 0       # callers at its end: those who wait, and those whose works have ended
+        self._callers = 0       # callers after the last batch: those it has served, and those that wait
         self._seconds = self._ended = 0.0       # how long the last batch took, and when it ended
         self._patience = 1.0    # the part of the last batch's time for which a caller sleeps before the next one
-        self._rests = False     # whether a caller sleeps before the next batch
+        self._is_resting = False    # whether a caller sleeps before the next batch
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
                ) -> RowsTicket:
-        """Let a work wait until it is computed, and return its ticket at once.
+        """Add a work to the queue, and return its ticket at once.
 
-        priority: works of a higher priority are computed first. owner: whose work it is; owners have equal shares of
-        the tokens. deadline: the `time.monotonic()` at which this work ends with `TimedOut`, wherever it is; 0 for
+        priority: works of a higher priority are computed first. owner: who asks for the work; owners have equal shares
+        of the tokens. deadline: the `time.monotonic()` at which this work ends with `TimedOut`, wherever it is; 0 for
         none. stop: ends the call, by its timeout for instance. The thread that waits for the ticket checks it; a
         running batch checks it only if it has pieces of no other work. Raises `Closing` after `close`.
         """
@@ -103,9 +106,9 @@ class ModelQueue(WorkQueue):
                                                        OwnStop(stop, deadline), self._mixes)))
 
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
-        """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
+        """Yield (numbers of pieces, their rows) for each batch of a work; a caller that stops early cancels the rest.
 
-        stop: ends the call, as in `submit`.
+        stop: ends the call by its timeout or an interrupt.
         """
         rows = self._compute_alone(work, stop)
         if rows is not None:
@@ -115,21 +118,21 @@ class ModelQueue(WorkQueue):
             yield from ticket
 
     def compute(self, function: Callable[[Stop], Result], tokens: int, stop: Stop = NEVER) -> Result:
-        """Return what `function(stop)` returns, a batch of its own; it takes its turn with the works that wait."""
+        """Return `function(stop)`, which runs as a batch of its own, in turn with the other works. tokens: its cost."""
         [(_, [result])] = self.rows(Work(lambda pieces, stop: [function(stop)], [tokens]), stop)
         return result
 
     def _compute_alone(self, work: Work, stop: Stop) -> Any:
-        """Compute a work at once, and return its rows; None, and nothing, if it is not one batch, or if others wait.
+        """Compute a work as one batch in this thread, and return its rows; None if others wait, or if it is too large.
 
-        So a caller alone needs no ticket, which would cost a short text some percent of its time.
+        It spares a single caller the ticket, which would take some percent of the time of a short text.
         """
         tokens, pieces = sum(work.costs), len(work.order)
         if self._callers > 1 or self._open or self._arrived or self._left or self._thread or self._closing:
             return None
         if not pieces or (pieces > 1 and (tokens > self.max_tokens or pieces > (work.most or pieces))):
             return None
-        taken, rows = False, None
+        taken, rows = False, None       # an interrupt may come before the turn is taken
         try:
             with self._turn.take_if_free() as taken:
                 if taken:
@@ -140,13 +143,13 @@ class ModelQueue(WorkQueue):
                     rows = work.job(packed, stop)
                     self._note_batch([work], pieces, tokens, time.perf_counter() - begun)
         finally:
-            if taken and self._asleep:
+            if taken and self._asleep:      # others have found the turn taken
                 self._hand_on()
         return rows
 
     @property
     def rate(self) -> float:
-        """Tokens in a second, of full batches; 0 until it is known."""
+        """The tokens that full batches compute in a second; 0 until it is known."""
         tokens, seconds = self._measured
         return tokens / seconds if seconds else 0.0
 
@@ -156,50 +159,50 @@ class ModelQueue(WorkQueue):
         return self.order.tokens + sum(sign * entry.left for entry, sign in self._changes())
 
     def before_first(self, owner: str, first: int, priority: int = 0) -> int:
-        """Return how many tokens come before the first piece of a new work, those of the present batch too.
+        """Return how many tokens are computed before the first piece of a new work, the present batch included.
 
         first: the tokens of that piece.
         """
         return self.in_flight + self.order.before_first(owner, first, priority, self._changes())
 
     def before_last(self, owner: str, size: int, priority: int = 0) -> int:
-        """Return how many tokens come before the last piece of a new work, those of the present batch too.
+        """Return how many tokens are computed before the last piece of a new work, the present batch included.
 
         size: the tokens of the work.
         """
         return self.in_flight + self.order.before_last(owner, size, priority, self._changes())
 
     def _changes(self) -> list[tuple[RowsEntry, int]]:
-        """Return (work, 1) for each work that the next step lets into the order, (work, -1) for each that it takes out.
-        """
+        """Return the changes of the order in the next step: (work, 1) for new works, (work, -1) for leaving ones."""
         if not self._arrived and not self._left:
             return []
-        come = [entry for entry in [*self._arrived] if entry.end is None and entry.number not in self._open]
-        left = {entry for one in [*self._left] if (entry := one.entry if isinstance(one, TicketRef) else one)}
-        return [(entry, 1) for entry in come] + [(entry, -1) for entry in left if entry.end is None]
+        # Copies, as other threads append to these deques.
+        entering = [entry for entry in [*self._arrived] if entry.end is None and entry.number not in self._open]
+        leaving = {entry for item in [*self._left] if (entry := item.entry if isinstance(item, TicketRef) else item)}
+        return [(entry, 1) for entry in entering] + [(entry, -1) for entry in leaving if entry.end is None]
 
     def _rest(self) -> float:
-        """Return how many seconds to sleep for callers that the last batch served, so that they are not a batch apart.
+        """Return how many seconds to sleep before the next batch, so that the callers of the last one can join it.
 
-        Otherwise a few callers fall into two groups that take turns, with batches of half the size. The last one that
-        comes again computes for all. A call after a rest also notes whether the rest was of use (`_patience`).
+        Otherwise a few callers fall into two groups that take turns, with batches of half the size. The last caller
+        that comes again computes for all. After a rest this also adapts `_patience`: up if the others came, else down.
         """
         seconds = self._ended + min(self._patience * self._seconds, MOST_REST) - time.perf_counter()
-        if seconds <= 0 and not self._rests:
+        if seconds <= 0 and not self._is_resting:
             return 0.0
-        # As many works wait as before the last batch, or enough for a batch without the others.
+        # As many works wait as there were callers, or enough for a batch without the others.
         came = (len(self._open) + len(self._arrived) >= self._callers
                 or self.order.tokens + sum(entry.left for entry in [*self._arrived]) >= ENOUGH_TOKENS)
         if seconds > 0 and not came:
-            self._rests = True
+            self._is_resting = True
             return seconds
-        if self._rests:     # the rest is over
-            self._rests = False
+        if self._is_resting:     # the rest is over
+            self._is_resting = False
             self._patience = min(1.0, 2 * self._patience) if came else max(LEAST_PATIENCE, self._patience / 4)
         return 0.0
 
     def _compute_next(self) -> bool:
-        """Compute one batch; return False if there is nothing to compute."""
+        """Compute one batch; return False if there is nothing to compute. The caller has the turn."""
         if not self._open:
             return False
         room = self._room()
@@ -215,8 +218,8 @@ class ModelQueue(WorkQueue):
         return bool(batch.taken)
 
     def _room(self) -> int:
-        """Return the most tokens of the next batch, which is short while several works wait."""
-        if self.has_thread:
+        """Return the most tokens of the next batch; it is limited to `BATCH_SECONDS` while several works wait."""
+        if self.has_thread:     # a server sets its own limit
             return min([self.max_tokens, *self._limits()])
         if len(self._open) == 1:
             return self.max_tokens
@@ -226,19 +229,19 @@ class ModelQueue(WorkQueue):
         """Let a work wait for its batches; it enters the order with the next batch."""
         if entry.pieces_left:
             self._new.append(entry)
-        else:       # the last rows were given in a step that an interrupt ended
+        else:       # it got its last rows in a step that an interrupt tore, before it could end
             self._finish(entry, True)
 
     def _forget(self, entry: RowsEntry) -> None:
-        """Forget a work that ends; it may have left before."""
+        """Remove a work that ends from the order, if it is there."""
         if entry in self._new:
             self._new.remove(entry)
         self.order.drop(entry)
 
     def _reset(self) -> None:
-        """Empty the order, and give each open work the pieces back that were taken and never computed.
+        """Empty the order, and let the pieces of open works wait again that were taken and not computed.
 
-        `_mend` then lets the open works enter again.
+        `_mend` calls this after an interrupt, and lets the open works enter again.
         """
         self.order, self._new, self.in_flight = Order(), [], 0
         for entry in [*self._open.values()]:
@@ -254,7 +257,7 @@ class ModelQueue(WorkQueue):
         try:
             tokens = self._run_batch(works, tokens)
         except BaseException as error:
-            if self._must_leave(error):     # that of a signal handler: the works go back into the order
+            if self._must_leave(error):     # it is of a signal handler: `_reset` lets the works wait again
                 raise
             fault = error
         if fault is not None:
@@ -265,7 +268,7 @@ class ModelQueue(WorkQueue):
 
     def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
                     ) -> None:
-        """Note how many callers there are, how long the batch took, and what it was, for those that follow."""
+        """Update the counts, the rate, and what `_rest` reads, after a batch of `seconds`."""
         self._callers = len(self._arrived) + max(len(self._open), self._before)
         self._seconds, self._ended = seconds, time.perf_counter()
         self.counts.add(works, pieces, tokens, seconds)
@@ -274,12 +277,14 @@ class ModelQueue(WorkQueue):
         # A batch that is not half full, or failed, says little about the rate.
         full = self._room() if self.has_thread else min(FEWEST_TOKENS, self.max_tokens)
         if not failed and (2 * tokens >= full or not self.rate):
-            before, kept = self._measured, 1 - 1 / RATE_BATCHES
-            self._measured = kept * before[0] + tokens, kept * before[1] + max(seconds, 1e-6)
+            (old_tokens, old_seconds), weight = self._measured, 1 - 1 / RATE_BATCHES
+            self._measured = weight * old_tokens + tokens, weight * old_seconds + max(seconds, 1e-6)
 
     def _run_batch(self, entries: Sequence[RowsEntry], tokens: int) -> int:
-        """Compute the pieces that were taken of some works of one job, hand out the rows, and end the works that are
-        done. Return the tokens of the batch. tokens: the sum of the costs."""
+        """Compute the pieces that a batch has taken of some works, hand out the rows, and end complete works.
+
+        entries: of one job. tokens: the sum of the costs of the pieces. Returns the tokens of the batch as packed.
+        """
         begun = time.perf_counter()
         pieces = [(entry.work, entry.work.order[entry.given : entry.taken]) for entry in entries]
         shared = len(entries) > 1
@@ -290,13 +295,13 @@ class ModelQueue(WorkQueue):
         first, ended = 0, time.perf_counter()
         for entry, (_, numbers) in zip(entries, pieces, strict=True):
             entry.add_times(begun, ended)
-            own = rows[first : first + len(numbers)] if shared else rows
-            entry.give(own, shared)
+            own_rows = rows[first : first + len(numbers)] if shared else rows
+            entry.give(own_rows, shared)
             first += len(numbers)
             if entry.work.look is not None:
                 try:
-                    entry.work.look(own)
-                except Exception as error:
+                    entry.work.look(own_rows)
+                except Exception as error:      # it ends this work alone
                     if self._must_leave(error):
                         raise
                     self._finish(entry, error)
@@ -306,10 +311,10 @@ class ModelQueue(WorkQueue):
         return tokens
 
     def _run_left(self, entry: RowsEntry) -> None:
-        """Compute what a batch has taken of a work and has not given."""
+        """Compute the pieces that a batch has taken of a work, if they have no rows yet."""
         if entry.taken > entry.given:
             self._run_batch([entry], 0)
 
     def forget_rate(self) -> None:
-        """Measure the rate anew, as after a first batch, which brought the weights into memory."""
+        """Measure the rate anew: a first batch is slow, as it brings the weights into memory."""
         self._measured = 0.0, 0.0

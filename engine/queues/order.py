@@ -1,14 +1,14 @@
-"""Which pieces are computed next: by priority, then in fair turns by owner, then by work.
+"""`Order`: chooses which pieces a `ModelQueue` computes next: by priority, then in fair turns of owners, then of works.
 
-A piece waits, is computed once, and leaves. A work of a decoder stays for many steps, all of which it shares, so
-`generation/schedule.py` compares what was read for each owner; and nobody knows how long a call of a server's threads
-takes before it has run, so `server/workers.py` counts seconds.
+It is start-time fair queueing (Goyal, Vin and Cheng 1996), twice. Each work has a virtual time, which grows by the
+tokens that were taken of it, and the work with the least time is next. A new work begins with `_Owner.start`, which
+grows by the tokens taken of the owner, divided by the number of its works: by as much as each of them would have got.
+So a short work is next, whatever long ones wait, and many short ones let a long one have its share. Owners have such
+times among each other. A work of a higher priority comes before all works of a lower one.
 
-Start-time fair queueing (Goyal, Vin and Cheng 1996), twice. Each work has a time that grows by the tokens that were
-taken of it, and the least time is next. A new work gets the time of its owner, which grows by the tokens that were
-taken of the owner, divided by its works: by as much as each of them would have got. So a short work is next, whatever
-long ones wait, and many short ones let a long one have its share. Owners have such times among each other. A work of a
-higher priority comes before all of a lower one.
+Here the cost of a piece is known before it is computed. A work of a decoder stays for many steps, which it shares with
+others, so `generation/schedule.py` compares what was read for each owner; and the time of a call of a server's threads
+is known only after it has run, so `server/workers.py` counts seconds.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import TypeAlias
 from .rows import RowsEntry
 
 GRAIN = 32
-"""A work gets up to this part of a batch before the times are compared again."""
+"""A work gets up to 1/32 of a batch before the times are compared again."""
 Changes: TypeAlias = Sequence[tuple[RowsEntry, int]]
-"""Works that an order is about to get, each with 1, and that it is about to lose, with -1."""
+"""(work, 1) for each work that an order is about to get, and (work, -1) for each that it is about to lose."""
 
 
 @dataclass(eq=False)
 class _Entry:
-    """A work that waits, in the heap of its owner and job."""
+    """A waiting work in the heap of its owner and job."""
 
     work: RowsEntry
     time: float
-    """`_Owner.start` when the work came, plus the tokens that were taken of it since."""
+    """Its virtual time: `_Owner.start` when it came, plus the tokens that were taken of it since."""
     waits: bool = True
     """False for a work that was dropped; its heap keeps the entry until it comes to the top."""
 
@@ -43,34 +43,37 @@ class _Owner:
     """An owner with works that wait at one priority."""
 
     time: float
-    """`_Level.start` when the owner came, plus the tokens that were taken of its works since."""
+    """Its virtual time: `_Level.start` when it came, plus the tokens that were taken of its works since."""
     start: float = 0.0
-    """The time that a new work of the owner gets: what each of its works would have got until now."""
+    """The virtual time with which a new work begins: the tokens that each work of equal share would have got."""
     tokens: int = 0
-    """The tokens of its works that were not taken."""
+    """The tokens of all its pieces that were not taken."""
     firsts: int = 0
     """The tokens of the first pieces of all works of which nothing was taken: they come before a new work."""
     works: int = 0
+    """The number of its waiting works."""
     heaps: dict[Hashable, list[tuple[float, int, _Entry]]] = field(default_factory=dict)
     """Its works by job, each as (time, number of arrival, entry): the least is next, and equal times go by arrival."""
 
 
 @dataclass(eq=False)
 class NextBatch:
-    """Pieces of one job that are computed together."""
+    """A batch while it is filled: pieces of works with one job, which are computed together."""
 
     room: int
     """The tokens that may still come into it. The first piece may have more."""
     taken: dict[RowsEntry, int] = field(default_factory=dict)
-    """The works in it, each with the number of its pieces."""
+    """The number of pieces of each work in it."""
     tokens: int = 0
+    """The tokens of all pieces in it."""
     most: float = float("inf")
-    """The most pieces of it, by the works that are in it."""
+    """The most pieces that it may have: the least limit of the works in it."""
     pieces: int = 0
+    """The number of pieces in it."""
 
     @classmethod
     def of_all(cls, works: Sequence[RowsEntry], room: int) -> NextBatch | None:
-        """Return a batch of all pieces of some works; None if they do not fit one batch, and an order has to choose."""
+        """Return a batch of all pieces of some works, of `room` tokens at most, or None if they do not fit."""
         batch, job = cls(room), works[0].job if works else None
         for work in works:
             if work.job != job or work.left > batch.room or work.most is not None:
@@ -79,12 +82,12 @@ class NextBatch:
             batch.tokens += work.left
             batch.room -= work.left
             batch.pieces += work.pieces_left
-        for work in works:
+        for work in works:      # only now, as a work that fits no more must leave all others as they are
             work.take_all()
         return batch
 
     def take(self, work: RowsEntry, grain: int) -> int | None:
-        """Take pieces of a work, about `grain` tokens; return their tokens, None if there is no room for one."""
+        """Take pieces of about `grain` tokens of a work; return their tokens, or None if no piece has room."""
         most = self.most if work.most is None else min(self.most, work.most)
         pieces, size = work.take(grain, self.room, most - self.pieces, not self.pieces)
         if not pieces:
@@ -96,18 +99,18 @@ class NextBatch:
 
 
 class _Level:
-    """The works of one priority."""
+    """The waiting works of one priority."""
 
     def __init__(self) -> None:
         self.owners: dict[Hashable, _Owner] = {}
-        self.start = 0.0        # the time that a new owner gets: what each owner would have got until now
+        self.start = 0.0        # the virtual time with which a new owner begins
         self._lines: dict[Hashable, list[tuple[float, int, _Owner]]] = {}
-        # By job, a heap of the owners with works of it. An entry may have an older time than the owner has by now,
-        # which is less; it is mended when it comes to the top.
+        # By job, a heap of (time, number of arrival, owner) for the owners with works of it. The time in it may be
+        # older than the owner's own, so less; `top` corrects it when it comes to the top.
         self._numbers = count()
 
     def add(self, entry: _Entry) -> None:
-        """Let a work wait, with the time that its owner gives to a new one."""
+        """Let a work wait; it begins with the virtual time of its owner."""
         work = entry.work
         owner = self.owners.get(work.owner)
         if owner is None:
@@ -123,16 +126,17 @@ class _Level:
         heapq.heappush(heap, (entry.time, next(self._numbers), entry))
 
     def drop(self, entry: _Entry) -> None:
-        """Let a work wait no longer of which pieces are left; its heap may keep the entry for a while."""
+        """Remove a work that still has pieces; its heap may keep the entry, marked, until it comes to the top."""
         owner = self.owners[entry.work.owner]
         self._end(owner, entry)
         heap = owner.heaps.get(entry.work.job, [])
-        if owner.works and len(heap) > 2 * owner.works + 64:    # most entries are of dropped works, and hold memory
-            heap[:] = [one for one in heap if one[2].waits]
+        # Most entries of a large heap are of dropped works, and hold memory: rebuild it.
+        if owner.works and len(heap) > 2 * owner.works + 64:
+            heap[:] = [item for item in heap if item[2].waits]
             heapq.heapify(heap)
 
     def _end(self, owner: _Owner, entry: _Entry) -> None:
-        """Count a work no longer that waits no longer, and forget its owner after the last one."""
+        """Subtract a work that waits no longer from the sums of its owner, and forget the owner after its last work."""
         entry.waits = False
         owner.works -= 1
         owner.tokens -= entry.work.left
@@ -141,24 +145,24 @@ class _Level:
             del self.owners[entry.work.owner]
 
     def next_job(self) -> Hashable:
-        """Return the job of the work that is next, by the time of its owner, then by its own time, then by arrival."""
+        """Return the job of the next work: the least by (time of its owner, its own time, number of arrival)."""
         tops: list[tuple[float, float, int, Hashable]] = []
         for job in [*self._lines]:      # a copy, as `top` deletes lines
-            if (found := self.top(job)) is not None:
-                owner, heap = found
+            if (top := self.top(job)) is not None:
+                owner, heap = top
                 time, number, _ = heap[0]
                 tops.append((owner.time, time, number, job))
         return min(tops)[-1]
 
     def fill(self, job: Hashable, batch: NextBatch, grain: int) -> list[_Entry]:
-        """Take pieces into a batch while there is room; return the entries of which all pieces are taken now.
+        """Take pieces of a job into a batch while there is room; return the entries that have no pieces left.
 
-        Each turn takes about `grain` tokens of the work that is next. Its time and its owner's time grow by these, and
-        the times that new owners and works begin with by the share of each one that waits.
+        Each turn takes about `grain` tokens of the next work. Its time and its owner's time grow by these tokens; the
+        times with which new owners and works begin grow by the tokens divided among all that wait.
         """
         ended: list[_Entry] = []
-        while (found := self.top(job)) is not None:
-            owner, heap = found
+        while (top := self.top(job)) is not None:
+            owner, heap = top
             _, number, entry = heap[0]
             first = entry.work.first
             size = batch.take(entry.work, grain)
@@ -178,9 +182,9 @@ class _Level:
         return ended
 
     def top(self, job: Hashable) -> tuple[_Owner, list[tuple[float, int, _Entry]]] | None:
-        """Return the owner that is next in a job, and its heap, whose first work is next; None if none waits.
+        """Return (the next owner of a job, its heap of that job with the next work at its top); None if no work waits.
 
-        On the way it removes dropped works and owners without works, and mends the order of old times.
+        It also removes dropped works and owners without works from the tops of the heaps, and corrects old times there.
         """
         line = self._lines.get(job)
         while line:
@@ -200,7 +204,7 @@ class _Level:
 
 
 class Order:
-    """The works that wait. It is not safe for threads, but any thread may read the numbers of waiting tokens."""
+    """All waiting works. Only the thread with the turn may change it; any thread may read the numbers of tokens."""
 
     def __init__(self) -> None:
         self._levels: dict[int, _Level] = {}
@@ -218,7 +222,7 @@ class Order:
         return sum(owner.tokens for level in [*self._levels.values()] for owner in [*level.owners.values()])
 
     def add(self, work: RowsEntry) -> None:
-        """Let a work wait that has pieces left."""
+        """Let a work wait, which must have pieces left."""
         entry = self._entries[work] = _Entry(work, 0.0)
         level = self._levels.get(work.priority)
         if level is None:
@@ -226,21 +230,21 @@ class Order:
         level.add(entry)
 
     def drop(self, work: RowsEntry) -> bool:
-        """Let a work wait no longer; return whether it did."""
+        """Remove a work; return whether it was there."""
         entry = self._entries.pop(work, None)
         if entry is not None:
             self._levels[work.priority].drop(entry)
             self._forget_empty(work.priority)
-            del entry.work      # which may be large, and a heap may keep the entry for long
+            del entry.work      # a heap may keep the entry for long, and the work may be large
         return entry is not None
 
     def take(self, most: int) -> NextBatch:
-        """Take the next batch, of at most so many tokens unless one piece alone has more; it is empty if none waits.
+        """Remove and return the next batch, empty if no work waits. most: its tokens, unless one piece alone has more.
 
-        A work of which all pieces were taken waits no longer.
+        A work with no pieces left is removed.
         """
         batch = NextBatch(most)
-        job: Hashable = None
+        job: Hashable = None        # that of the first work; lower priorities fill the batch if they have works of it
         for priority in sorted(self._levels, reverse=True):
             level = self._levels[priority]
             job = job if batch.taken else level.next_job()
@@ -253,18 +257,18 @@ class Order:
         return batch
 
     def before_first(self, owner: Hashable, first: int, priority: int = 0, changes: Changes = ()) -> int:
-        """Return how many tokens that wait come before the first piece, of `first` tokens, of a new work.
+        """Return how many waiting tokens come before the first piece of a new work, which has `first` tokens.
 
-        Until its first piece is taken, each other owner gets as many tokens as this one, if it can. changes: the works
-        that are about to come and to go.
+        Until its first piece is taken, each other owner gets as many tokens as this one, if it has them. changes: works
+        that are about to enter or leave the order.
         """
         (_, mine), others, higher = self._waiting(owner, priority, changes)
         return higher + mine + sum(min(tokens, mine + first) for tokens in others)
 
     def before_last(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
-        """Return how many tokens that wait come before the last piece of a new work of `size` tokens.
+        """Return how many waiting tokens come before the last piece of a new work, which has `size` tokens.
 
-        Each other work gets as much as the new one until then. changes: the works that are about to come and to go.
+        Each other work gets as much as the new one until then. changes: works about to enter or leave the order.
         """
         _, others, higher = self._waiting(owner, priority, changes)
         mine = sum(min(work.left, size) for work in self if (work.owner, work.priority) == (owner, priority))
@@ -273,22 +277,24 @@ class Order:
         return higher + mine + sum(min(tokens, mine + size) for tokens in others)
 
     def _waiting(self, owner: Hashable, priority: int, changes: Changes) -> tuple[tuple[int, int], list[int], int]:
-        """Return ((tokens of an owner at a priority, tokens of first pieces among them), tokens of each other owner at
-        that priority, tokens at all higher priorities), as they will be after the changes."""
-        found: dict[Hashable, tuple[int, int]] = {}
+        """Return the waiting tokens after some changes: (an owner's at a priority, others' there, at higher ones).
+
+        The first is (all tokens, tokens of first pieces), the second a list, the third one number.
+        """
+        by_owner: dict[Hashable, tuple[int, int]] = {}
         higher = 0
         for number, level in [*self._levels.items()]:
             if number == priority:
-                found = {name: (one.tokens, one.firsts) for name, one in [*level.owners.items()]}
+                by_owner = {name: (each.tokens, each.firsts) for name, each in [*level.owners.items()]}
             elif number > priority:
-                higher += sum(one.tokens for one in [*level.owners.values()])
+                higher += sum(each.tokens for each in [*level.owners.values()])
         for work, sign in changes:
             if work.priority == priority:
-                tokens, firsts = found.get(work.owner, (0, 0))
-                found[work.owner] = tokens + sign * work.left, firsts + sign * work.first
+                tokens, firsts = by_owner.get(work.owner, (0, 0))
+                by_owner[work.owner] = tokens + sign * work.left, firsts + sign * work.first
             elif work.priority > priority:
                 higher += sign * work.left
-        return found.pop(owner, (0, 0)), [tokens for tokens, _ in found.values()], higher
+        return by_owner.pop(owner, (0, 0)), [tokens for tokens, _ in by_owner.values()], higher
 
     def _forget_empty(self, priority: int) -> None:
         """Forget a priority at which no work waits."""

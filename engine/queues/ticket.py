@@ -1,4 +1,4 @@
-"""`Ticket`: what became of a work, for whoever waits for it."""
+"""`Ticket`: the caller's handle of a work in a queue, to wait for its end, read its results, and cancel it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ AnyTicket = TypeVar("AnyTicket", bound="Ticket")
 
 
 class Ticket:
-    """A work in a queue, for its caller. Any thread may call its methods.
+    """The handle of one work in a queue. Any thread may call its methods.
 
-    The work ends with the ticket: when it is cancelled, or when nobody holds it any more.
+    The work ends when its ticket is cancelled, and when the ticket itself is garbage.
     """
 
     __slots__ = ("__weakref__", "_queue", "entry")
@@ -28,7 +28,7 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """Whether all is there, or an error."""
+        """Whether the work has ended, with all results or with an error."""
         return self.entry.end is not None
 
     @property
@@ -42,9 +42,9 @@ class Ticket:
         return self.entry.waited, self.entry.computing
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end, and raise the error of the work.
+        """Wait for the end of the work, and raise its error if it has one.
 
-        timeout: the seconds after which this raises `TimedOut`, and the work goes on.
+        timeout: the seconds after which this raises `TimedOut`; the work goes on then.
         """
         if self.entry.end is None:
             self._queue.wait([self.entry], None, NEVER if timeout is None else Stop.after(timeout, LATE_WAIT))
@@ -56,10 +56,10 @@ class Ticket:
             self._queue.cancel(self.entry)
 
     def add_done_callback(self: AnyTicket, function: Callable[[AnyTicket], object]) -> None:
-        """Let the queue call `function(ticket)` at the end, in the thread that steps, or at once if it has come.
+        """Let the queue call `function(ticket)` after the end, in the thread that steps; now, if the work has ended.
 
-        The queue holds the ticket then, and the function must be quick. What it raises is logged, and nothing more.
-        Raises `InputError` for a queue without a thread of its own, because then nobody may step until the end.
+        The queue keeps the ticket alive until then. The function must be quick, and its errors are only logged. Raises
+        `InputError` for a queue without a thread of its own, because perhaps no thread would step until the end.
         """
         if self.entry.end is None and not self._queue.has_thread:
             raise InputError("a callback needs a queue with a thread of its own, which steps while nobody waits; call "
@@ -76,5 +76,5 @@ class Ticket:
 
     def _raise(self) -> None:
         """Raise the error of the work, if it has ended with one."""
-        if self.entry.end is not True and (error := self.error) is not None:
+        if self.entry.end is not True and (error := self.error) is not None:        # True, the usual case, costs least
             raise error

@@ -1,4 +1,4 @@
-"""`Work`: what a caller wants computed, cut into pieces."""
+"""`Work`: a computation for a `ModelQueue`, cut into pieces, such as the sequences of a call of an encoder."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ Pieces of several works are computed together if their jobs are equal, as two bo
 
 @dataclass(eq=False)
 class Work:
-    """Pieces to compute. Each is computed once, and the longest first."""
+    """Pieces to compute, each once, in batches, the longest pieces first."""
 
     job: Job
+    """Computes a batch."""
     costs: Sequence[int]
     """The tokens of each piece."""
     data: Any = None
-    """What the job reads of the pieces; the queue does not look at it."""
+    """The inputs of the pieces, for the job; the queue does not read them."""
     most: int | None = None
     """The most pieces of a batch that this work is in; None for no limit."""
     kind: Hashable = None
-    """What the work asks for beside its pieces, by which `Counts.unlike_batches` tells works apart."""
+    """Names the options of the work; `Counts.unlike_batches` counts batches of works that differ in it."""
     look: Callable[[Sequence[Any] | np.ndarray], object] | None = None
-    """Gets the rows of this work that a batch has computed; an error that it raises ends this work alone."""
+    """Called with the rows of this work after each batch; an error that it raises ends this work alone."""
     pack: Callable[[Pieces], tuple[int, Any]] | None = None
-    """Returns the tokens of a batch, and what its job reads; works of one job have one. None for the pieces and costs.
+    """Returns (the tokens of a batch, the argument of its job), one function for all works of a job. None leaves the
+    pieces as the argument.
 
-    The callers of the batch before sleep meanwhile, and wake up when the job begins.
+    The callers of the last batch still sleep while it runs, and wake up when the job begins.
     """
     order: list[int] = field(init=False, repr=False)
     """The numbers of the pieces, in the order in which they are computed."""
@@ -47,5 +49,5 @@ class Work:
         self.order = [0] if count == 1 else sorted(range(count), key=self.costs.__getitem__, reverse=True)
 
     def packed(self, pieces: Pieces, tokens: int) -> tuple[int, Any]:
-        """Return the tokens of a batch with these pieces, and what its job reads. tokens: the sum of their costs."""
+        """Return (the tokens of a batch with these pieces, the argument of its job). tokens: the sum of their costs."""
         return (tokens, pieces) if self.pack is None else self.pack(pieces)

@@ -1,10 +1,10 @@
-"""`WorkQueue`: works of many callers, which the callers that wait compute together, one thread at a time.
+"""`WorkQueue`: the base of the queues of models. Works of many callers are computed together, by one thread at a time.
 
-    submit   a work goes into a deque, from any thread
-    wait     a caller that finds nobody stepping takes the turn, and steps until it has news of its own work; then it
-             hands the turn on to another caller that waits
-    step     collects what has arrived, ends what was given up, and computes something: a batch, or a step of a decoder
-    start    a thread of the queue's own steps in place of the callers, until `stop`, or the end of who started it
+    submit   any thread appends a work to a deque
+    wait     a caller that finds the turn free takes it, and steps until it has news of its own work; then it hands the
+             turn on to another caller that waits
+    step     the thread with the turn collects new works, ends cancelled ones, and computes a batch or a decoder's step
+    start    a thread of the queue itself steps in place of the callers, until `stop`, or until its starter is garbage
 
 One word, one meaning, here and in `generation/`:
 
@@ -14,8 +14,8 @@ One word, one meaning, here and in `generation/`:
     ticket   what the caller keeps of it, to wait, to read and to cancel (`RowsTicket`, `DecoderTicket`)
 
 An exception of a signal handler may come between any two lines. So the turn is taken by a `with` statement of compiled
-code; and a step after one that was torn (`TornMark`) begins anew with the works that are open. What was given is never
-given again, because `Entry.parts` alone says how much that is.
+code; and the step after an interrupted one (`TornMark`) begins anew with the works that are open. No result is handed
+out twice, because `Entry.parts` is the only count of results.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .ticket import AnyTicket
 LOG = logging.getLogger("engine")
 
 LOOK_SECONDS = 0.15
-"""Seconds after which a thread that waits looks again without a word: whether anybody steps, and at its stop."""
+"""The most seconds that a waiting thread sleeps before it checks again whether anybody steps, and its stops."""
 
 
 class WorkQueue(ABC):
@@ -55,49 +55,50 @@ class WorkQueue(ABC):
         self._turn = any_turn()     # the right to step
         self._mark = TornMark()
         self._process = os.getpid()
-        self._numbers = count()
-        self._arrived: deque[Any] = deque()     # entries that were submitted, and not seen by a step yet
-        self._left: deque[Entry | TicketRef] = deque()     # cancelled, or nobody holds the ticket
-        self._open: dict[int, Any] = {}     # the entries that a step has seen and that have not ended, by number
-        self._deadlines: list[tuple[float, int]] = []       # a heap, with the numbers of works
-        self._asleep: deque[Bell] = deque()     # of threads that would step if nobody did
-        self._served: deque[Any] = deque()      # entries of which nobody has been told yet that they have ended
-        self._stepping: Sequence[Entry] = ()        # what the caller waits for that had the turn last
+        self._numbers = count()     # of entries
+        self._arrived: deque[Any] = deque()     # submitted entries that no step has collected yet
+        self._left: deque[Entry | TicketRef] = deque()     # cancelled entries, and references to garbage tickets
+        self._open: dict[int, Any] = {}     # by number, the collected entries that have not ended
+        self._deadlines: list[tuple[float, int]] = []       # a heap of (deadline, number of the entry)
+        self._asleep: deque[Bell] = deque()     # of sleeping threads that may be told to take the turn
+        self._served: deque[Any] = deque()      # ended entries whose callers have not been woken yet
+        self._stepping: Sequence[Entry] = ()        # the works for which the caller with the turn waits
         self._thread: threading.Thread | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
-        self._starts: list[tuple[weakref.ref[Any], int | None]] = []    # the owner and the limit of each without `stop`
+        self._starts: list[tuple[weakref.ref[Any], int | None]] = []    # (owner, limit) of each open `start`
         self._leaves = Stop()       # ends `_thread`, also while it waits for the turn
-        self._starting = any_turn()     # the right to change these, and to start and end the thread
-        self._sleeps = self._closing = False
-        self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
+        self._starting = any_turn()     # the right to change `_starts`, and to start and end the thread
+        self._sleeps = False        # whether `_thread` sleeps, or is about to
+        self._closing = False
+        self._refusal: EngineError | None = None        # ends all works, after `close` without `drain`
         self.cpus: AbstractContextManager[None] = nullcontext()
-        """Held while something is computed: the turn of this queue, where those of several models share the CPUs."""
+        """Entered around each computation. A server of several models sets it, so that they take turns on the CPUs."""
 
     @abstractmethod
     def _compute_next(self) -> bool:
-        """Compute something; return False if nothing is left to do."""
+        """Compute a batch or a step; return False if nothing is left to do. The caller has the turn."""
 
     @abstractmethod
     def _enter(self, entry: Any) -> None:
-        """Let a work that has arrived wait for its batches."""
+        """Let a collected work wait for its batches or steps."""
 
     @abstractmethod
     def _forget(self, entry: Any) -> None:
-        """Forget a work that ends; it may have left before."""
+        """Remove a work that ends from what waits, if it is there."""
 
     @abstractmethod
     def _reset(self) -> None:
-        """Forget all works; those that are open enter again afterwards, and what was given of them stays."""
+        """Forget the state of all works after an interrupt. Open works enter again afterwards; their results stay."""
 
     def _rest(self) -> float:
-        """Return how many seconds a caller shall sleep before it steps, because more works will probably come; 0: none.
+        """Return for how many seconds a caller should sleep before it steps, so that coming works share its batch.
 
-        A subclass may note what came of the rest before.
+        A subclass may also note how the last rest ended.
         """
         return 0.0
 
     def _accept(self, ticket: AnyTicket) -> AnyTicket:
-        """Let the work of a new ticket wait, unless it has ended at once, and return the ticket."""
+        """Add the work of a new ticket to the queue, unless it has ended already, and return the ticket."""
         entry = ticket.entry
         if entry.end is None:
             entry.ticket_ref = TicketRef(ticket, self._left.append)
@@ -108,12 +109,12 @@ class WorkQueue(ABC):
         return ticket
 
     def _check_open(self) -> None:
-        """Raise `Closing` after `close`, or why the queue has ended."""
+        """Raise `Closing` after `close`, or the error that has ended the queue."""
         if self._closing:
             raise self._refusal or Closing()
 
     def cancel(self, entry: Entry) -> None:
-        """End a work with `Cancelled`, in the next step, or at once if nobody steps."""
+        """End a work with `Cancelled`: in the next step, or now if nobody steps. Any thread may call it."""
         entry.stop.cancelled = True
         self._left.append(entry)
         if self._sleeps:
@@ -123,19 +124,19 @@ class WorkQueue(ABC):
 
     @property
     def has_thread(self) -> bool:
-        """Whether a thread of the queue's own steps."""
+        """Whether the queue has a thread of its own, which steps."""
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self, entries: Sequence[Entry], seen: int | None, until: Stop = NEVER) -> None:
-        """Return when there is news of one of some works; the caller may step until then.
+        """Wait until one of some works has news, and step meanwhile if nobody else does.
 
-        seen: the parts that the caller has; there is news when there are more, or the end; None for the end alone.
-        until: when to stop, beside the stops of the works. Raises `EngineError` in code that a step of the same thread
-        called or that interrupted it, and would wait for itself.
+        seen: how many parts the caller has read: more parts are news, and the end; None waits for the end alone.
+        until: a stop of the wait itself, beside the stops of the works. Raises `EngineError` if this thread is inside a
+        step already (a signal handler, or code that the step called), as it would wait for itself.
         """
         bell: Bell | None = None        # wakes this thread while it sleeps
-        is_heir = False     # whether it had the turn, was told to take it, or rests before it does: it must hand it on
-        retries = False     # whether it asked for the turn in vain, and asks again now that its bell is there
+        is_heir = False     # whether it had the turn, was told to take it, or rests before that: it must hand it on
+        retries = False     # whether it found the turn taken, and tries again now that its bell is there
         try:
             while not has_news(entries, seen):
                 # 1. Look for what ends the wait.
@@ -146,17 +147,17 @@ class WorkQueue(ABC):
                         if entry.process != os.getpid():
                             is_heir = True
                             self._adopt(entry)
-                # 2. Hang up a bell, if somebody steps, or probably does; the turn may come free before it is there.
-                steps = not self.has_thread
-                rest = self._rest() if steps else 0.0
-                if rest and self._is_first():       # those who come meanwhile sleep until they are called
+                # 2. Hang up a bell if another thread steps, or probably does. The turn may become free before it hangs.
+                may_step = not self.has_thread
+                rest = self._rest() if may_step else 0.0
+                if rest and self._is_first():       # callers that come meanwhile sleep until this one wakes them
                     is_heir = True
-                if bell is None and (retries or rest or self._asleep or not steps):
+                if bell is None and (retries or rest or self._asleep or not may_step):
                     bell = Bell(entries, seen)      # this variable has it first, so that no interrupt can lose it
-                    self._hang_up(bell, steps)
+                    self._hang_up(bell, may_step)
                     rest = self._rest() if rest else 0.0
                 # 3. Take the turn if it is free, and step.
-                if steps and not rest:
+                if may_step and not rest:
                     is_heir = True
                     with self._turn.take_if_free() as taken:
                         if taken:
@@ -178,59 +179,56 @@ class WorkQueue(ABC):
             if is_heir:
                 self._hand_on()
 
-    def _hang_up(self, bell: Bell, steps: bool) -> None:
-        """Let others ring a bell at news of its works. steps: whether its thread may also be told to take the turn."""
+    def _hang_up(self, bell: Bell, may_step: bool) -> None:
+        """Let others ring a bell at news of its works; if it `may_step`, also to tell its thread to take the turn."""
         for entry in bell.entries:
             entry.bells_of(bell.seen).append(bell)
-        if steps:
+        if may_step:
             self._asleep.append(bell)
 
     def _is_first(self) -> bool:
-        """Return whether nobody sleeps who has no news; those who were served may not have woken yet."""
+        """Return whether no thread sleeps without news; threads with news may not have woken up yet."""
         for bell in [*self._asleep]:        # noqa: SIM110, because a generator for each look costs more than the look
             if not has_news(bell.entries, bell.seen):
                 return False
         return True
 
     def _silence(self, bell: Bell) -> bool:
-        """Let nobody ring a bell any more; return whether its thread may have been told to take the turn.
-
-        If so, the thread has to take the turn, or to hand it on.
-        """
+        """Take down a bell; return whether its thread may have been told to take the turn: then it must hand it on."""
         for entry in bell.entries:
             bells = entry.bells_of(bell.seen)
-            if bells:       # nearly always somebody has rung it
+            if bells:       # mostly it was rung, and so removed
                 with suppress(ValueError):
                     bells.remove(bell)
         try:
             self._asleep.remove(bell)
-        except ValueError:      # somebody has taken it, to ring it, or is about to
+        except ValueError:      # another thread has removed it, and has rung it or is about to
             return True
         return False
 
     def _adopt(self, entry: Entry) -> None:
-        """Let a work go on that a forked child has from its parent; raises `InputError` if it does not."""
+        """Let a forked child go on with a work of its parent; raises `InputError` where it cannot, as here."""
         raise InputError("a ticket does not go on in a forked child, which has none of its parent's threads; call "
                          "the model in the child")
 
     def _check_thread(self) -> None:
-        """Raise `EngineError` in a thread that steps already, which would wait for itself."""
+        """Raise `EngineError` if this thread steps already, as it would wait for itself."""
         if self._turn.held:
             raise EngineError("the engine was called from a signal handler that interrupted a call of the same model, "
                               "or by code that this call runs; let the handler set a flag, and call the engine "
                               "afterwards")
 
     def _hand_on(self) -> None:
-        """Give the turn to a caller that sleeps and has no news yet, if there is one; it steps then.
+        """Tell a caller that sleeps without news to take the turn, if there is one.
 
-        That caller also wakes those whose works the last batch has ended, as soon as its own batch begins. If nobody
-        takes the turn, or if the next batch would rest until they come again, they are woken here.
+        It also wakes the callers whose works the last batch has ended, once its own batch runs. They are woken here if
+        there is no such caller, or if the next batch would rest until they come again.
         """
         if self._served and self._rest():
             self._tell_served()
         for bell in [*self._asleep]:
             if not has_news(bell.entries, bell.seen):
-                with suppress(ValueError):      # somebody else has woken it
+                with suppress(ValueError):      # another thread has woken it
                     self._asleep.remove(bell)
                     bell.put(True)
                     return
@@ -239,10 +237,10 @@ class WorkQueue(ABC):
             self._settle()
 
     def _tell_served(self) -> None:
-        """Wake those whose works have ended since the last call, and call their callbacks."""
+        """Wake the callers of works that have ended since the last call, and call the callbacks of these works."""
         while self._served:
-            # Each stays in its deque until all is done for it, so that no interrupt can lose it; another thread may
-            # tell it at the same time.
+            # An entry stays in the deque until all is done for it, so that no interrupt loses it; another thread may
+            # do the same at this time.
             try:
                 entry = self._served[0]
             except IndexError:
@@ -254,17 +252,17 @@ class WorkQueue(ABC):
                 self._served.remove(entry)
 
     def _settle(self) -> None:
-        """End what was cancelled, and mend what was torn, unless another thread steps, which does both itself."""
+        """End cancelled works, and repair the state after an interrupt, unless a thread steps, which does both."""
         with self._turn.take_if_free() as taken:
             if taken:
                 self._mark.run(self._collect, self._mend)
-        if taken and self._asleep:      # somebody may have found the turn taken meanwhile
+        if taken and self._asleep:      # a caller may have found the turn taken meanwhile
             self._hand_on()
         else:
             self._tell_served()
 
     def _step_for(self, entries: Sequence[Entry], seen: int | None, until: Stop) -> None:
-        """Step until there is news of a work of the calling thread, or nothing left to do."""
+        """Step until the works of the calling thread have news, or nothing is left to do. The caller has the turn."""
         self._stepping = entries
         try:
             while self._step() and not has_news(entries, seen) and self._thread is None:
@@ -273,7 +271,10 @@ class WorkQueue(ABC):
             self._stepping = ()
 
     def _step(self) -> bool:
-        """Collect works and compute something; the caller has the turn. Return False if nothing is left to do."""
+        """Collect works and compute one batch or step; return False if nothing is left to do. Needs the turn.
+
+        `TornMark.run` calls `_mend` first if an interrupt ended the step before.
+        """
         def run() -> bool:
             self._collect()
             with self.cpus:
@@ -285,10 +286,10 @@ class WorkQueue(ABC):
         return goes_on
 
     def _collect(self) -> None:
-        """Let works enter that have arrived; end those that were cancelled, that are late, or that `close` refuses."""
+        """Let new works enter; end cancelled ones, late ones, and all after `close` without `drain`. Needs the turn."""
         if self._process != os.getpid():
             self._mend()
-        # Each stays in its deque until all is done for it, so that no interrupt can lose it.
+        # An entry stays in its deque until all is done for it, so that no interrupt loses it.
         while self._arrived:
             entry = self._arrived[0]
             if entry.process == self._process and entry.number not in self._open and entry.end is None:
@@ -296,8 +297,8 @@ class WorkQueue(ABC):
                 self._let_in(entry)
             self._arrived.popleft()
         while self._left:
-            one = self._left[0]
-            entry = one.entry if isinstance(one, TicketRef) else one
+            item = self._left[0]
+            entry = item.entry if isinstance(item, TicketRef) else item
             if entry is not None and entry.process == self._process:
                 self._finish(entry, Cancelled())
             self._left.popleft()
@@ -311,8 +312,8 @@ class WorkQueue(ABC):
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
                 self._finish(late, TimedOut(late.stop.message))
-        if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
-            self._deadlines = [one for one in self._deadlines if one[1] in self._open]
+        if len(self._deadlines) > 2 * len(self._open) + 64:     # a large heap, mostly of works that have ended: rebuild
+            self._deadlines = [item for item in self._deadlines if item[1] in self._open]
             heapify(self._deadlines)
 
     def _let_in(self, entry: Entry) -> None:
@@ -322,7 +323,7 @@ class WorkQueue(ABC):
             heappush(self._deadlines, (entry.stop.deadline, entry.number))
 
     def _mend(self) -> None:
-        """Begin anew after an interrupt or an error, with the works that are open; in a forked child with none."""
+        """Build the state anew after an interrupt or an error, with the open works; in a forked child, with none."""
         self._deadlines = []
         if self._process != os.getpid():
             self._open, self._process, self._thread, self._sleeps = {}, os.getpid(), None, False
@@ -334,10 +335,10 @@ class WorkQueue(ABC):
                 self._let_in(entry)
 
     def _finish(self, entry: Entry, end: BaseException | bool, later: bool = False) -> None:
-        """End a work, unless it has ended; and tell those who wait. later: let `_tell_served` tell them."""
+        """End a work, unless it has ended, and wake its callers. later: leave that to the next `_tell_served`."""
         if entry.end is None:
             entry.end = self._without_own_frames(end) if isinstance(end, BaseException) else end
-        entry.ticket_ref = None       # so that the end of its ticket calls nothing
+        entry.ticket_ref = None       # so that the ticket as garbage changes nothing any more
         self._forget(entry)
         self._served.append(entry)
         self._open.pop(entry.number, None)
@@ -346,12 +347,12 @@ class WorkQueue(ABC):
 
     def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object],
                    restore: Callable[[], object] = lambda: None) -> None:
-        """Find the works that raise the error of a step, and end them: compute each work alone, twice if need be.
+        """After a step with an error, compute each of its works alone, and end those that raise errors themselves.
 
         A work that raises alone, and then once more, ends with its own error. An error that no work raises alone came
         into this thread from outside, and is raised here, in the call of this thread. fault: the error of the step.
-        compute: computes one work alone, and does nothing for a work that needs nothing any more. restore: is called
-        before a work is computed for the second time.
+        compute: computes one work alone, or does nothing if it has its results. restore: called before a work is
+        computed for the second time.
         """
         if isinstance(fault, (TimedOut, Cancelled)) and (late := [entry for entry in entries if entry.stop.has_come]):
             for entry in late:
@@ -360,19 +361,20 @@ class WorkQueue(ABC):
         if len(entries) == 1 and entries[0] in self._stepping and not (entries[0].bells or entries[0].end_bells):
             self._finish(entries[0], fault)     # this thread alone gets the error, wherever it came from
             return
-        first, failed = fault, False
+        step_fault, any_failed = fault, False
         for entry in entries:
-            own = self._error_alone(entry, compute)
-            if own is None:
+            error = self._error_alone(entry, compute)
+            if error is None:
                 continue
             restore()
-            again = self._error_alone(entry, compute)
-            if again is None:       # the error before was set from outside, too
-                fault = own
+            second_error = self._error_alone(entry, compute)
+            if second_error is None:        # the first error came from outside, too
+                fault = error
             else:
-                failed = True
-                self._finish(entry, again)
-        if (failed and fault is first) or isinstance(fault, MemoryError):       # short memory may be enough for each
+                any_failed = True
+                self._finish(entry, second_error)
+        # Memory that was too short for all works together may be enough for each.
+        if (any_failed and fault is step_fault) or isinstance(fault, MemoryError):
             return
         if threading.current_thread() is not self._thread:
             raise fault
@@ -389,16 +391,16 @@ class WorkQueue(ABC):
         return None
 
     def _must_leave(self, error: BaseException) -> bool:
-        """Return whether an error must leave a step, after which the works begin anew.
+        """Return whether an error must leave the step, so that the next step builds the state anew.
 
-        It must if it is an interrupt of this thread, or if a step has forked, and this is the child.
+        It must if it is an interrupt of this thread, or if the step has forked, and this is the child.
         """
         return not is_fault(error) or os.getpid() != self._process
 
     def _without_own_frames(self, error: BaseException) -> BaseException:
         """Return an error without the frames of this queue, which hold the works of other callers.
 
-        An `EngineError` says by itself what is wrong, and keeps no frames at all, which could hold much memory.
+        An `EngineError` is understood without a traceback, so it keeps no frames, which could hold much memory.
         """
         trace = None if isinstance(error, EngineError) else error.__traceback__
         while trace is not None and trace.tb_frame.f_locals.get("self") is self:
@@ -406,7 +408,7 @@ class WorkQueue(ABC):
         return error.with_traceback(trace)
 
     def call_back(self, entry: Entry) -> None:
-        """Call the callbacks of a work that has ended, each once, whatever they raise."""
+        """Call the callbacks of a work that has ended, each once, and log their errors."""
         while entry.callbacks:
             try:
                 call = entry.callbacks.popleft()
@@ -420,15 +422,15 @@ class WorkQueue(ABC):
                 LOG.warning("a callback of a ticket raised %s: %s", type(error).__name__, error)
 
     def start(self, owner: object = None, limit: int | None = None) -> None:
-        """Let a thread of the queue's own step, in place of the callers, until `stop` with the same owner, or `close`.
+        """Start a thread of the queue that steps in place of the callers, until `stop` with the same owner, or `close`.
 
-        owner: the thread also ends when all owners that started it have died, as after an interrupt between this call
-        and a block that would end with `stop`. None for the queue itself. limit: the most tokens of a batch until then.
+        owner: the thread also ends when all its owners are garbage, as after an interrupt before the block that would
+        call `stop`; None for the queue itself. limit: the most tokens of a batch until then.
         """
         owner = self if owner is None else owner
         self._check_thread()
         with self._starting.take():
-            living = [one for one in self._starts if one[0]() is not None] if self.has_thread else []
+            living = [start for start in self._starts if start[0]() is not None] if self.has_thread else []
             self._starts = [*living, (weakref.ref(owner), limit)]
             if not self.has_thread:
                 leaves = self._leaves = Stop()
@@ -442,10 +444,10 @@ class WorkQueue(ABC):
                                              ) from None
 
     def stop(self, owner: object = None) -> None:
-        """Take back what an owner has started, if anything; after the last owner the callers step again."""
+        """End the `start` of an owner, if it has one; after the last owner, end the thread: the callers step again."""
         owner = self if owner is None else owner
         with self._starting.take():
-            self._starts = [one for one in self._starts if one[0]() is not owner]
+            self._starts = [start for start in self._starts if start[0]() is not owner]
             if (thread := self._thread) is None or (thread.is_alive() and self._is_wanted()):
                 return
             self._thread, self._leaves.cancelled = None, True
@@ -454,15 +456,15 @@ class WorkQueue(ABC):
         self._hand_on()
 
     def _is_wanted(self) -> bool:
-        """Return whether an owner that has started the thread lives and has not stopped it."""
+        """Return whether some owner of the thread is not garbage and has not called `stop`."""
         return any(owner() is not None for owner, _ in self._starts)
 
     def _limits(self) -> list[int]:
-        """Return the limits of the owners that have started the thread."""
+        """Return the limits of a batch, in tokens, that owners of the thread have set."""
         return [limit for owner, limit in self._starts if limit is not None and owner() is not None]
 
     def _retire(self) -> bool:
-        """Let the thread end if nobody wants it; return whether it does. The callers step again."""
+        """Let the callers step again if the thread has no owner any more; return whether it must end."""
         with self._starting.take_if_free() as taken:
             ends = taken and not self._is_wanted() and not self._closing
             if ends:
@@ -470,20 +472,20 @@ class WorkQueue(ABC):
         return ends
 
     def close(self, *, drain: bool = True) -> None:
-        """Take no more works, compute those that wait, and end the thread. drain: False ends them with `Closing`."""
+        """Refuse new works, compute those that wait, and end the thread. drain: False ends them with `Closing`."""
         self._closing = True
         if not drain:
             self._refusal = Closing()
         self._bell.put(None)
         if (thread := self._thread) is not None:
             thread.join()
-        else:
+        else:       # this thread computes what waits
             with self._turn.take():
                 while self._step():
                     pass
 
     def _serve(self, leaves: Stop) -> None:
-        """Step until a stop, or until the queue is closed and nothing waits."""
+        """Step until `leaves`, or until the queue is closed and nothing waits: the body of the queue's thread."""
         try:
             while True:
                 with suppress(Cancelled), self._turn.take(leaves):
@@ -498,7 +500,7 @@ class WorkQueue(ABC):
                 self._sleeps = False
                 while not self._bell.empty():
                     self._bell.get()
-        except BaseException as error:      # a fault of the queue itself, for which nobody shall wait
+        except BaseException as error:      # a fault of the queue itself: callers must not wait for ever
             self._closing, self._refusal = True, EngineError(f"the queue has ended: {type(error).__name__}: {error}")
             raise
         finally:
@@ -507,7 +509,7 @@ class WorkQueue(ABC):
 
 
 def _seconds(entries: Sequence[Entry], until: Stop) -> float:
-    """Return how long a thread may sleep until it looks at the stops of some works, and at its own, again."""
+    """Return for how many seconds a thread may sleep: to the next deadline, or until it has to check the stops."""
     first = until.deadline
     for entry in entries:
         if (deadline := entry.stop.deadline) and (not first or deadline < first):
@@ -516,14 +518,14 @@ def _seconds(entries: Sequence[Entry], until: Stop) -> float:
 
 
 def _check_stops(entries: Sequence[Entry], until: Stop) -> None:
-    """Raise what ends the wait for some works: the stop of the caller, or that of one of them."""
+    """Raise the error of a stop that has come: that of the wait, or that of one of the works."""
     until.check()
     for entry in entries:
         entry.stop.check()
 
 
 def is_fault(error: BaseException) -> bool:
-    """Return whether an error may come from the code that was called: not Ctrl-C, nor what a signal handler raised."""
+    """Return whether an error may come from the computation, and not from Ctrl-C or a signal handler."""
     runs_handlers = threading.current_thread() is threading.main_thread()
     return not runs_handlers or (isinstance(error, Exception) and not _comes_from_handler(error))
 
@@ -535,9 +537,9 @@ def _comes_from_handler(error: BaseException) -> bool:
     """
     outer: list[Any] = []
     for frame, _ in walk_tb(error.__traceback__):
-        names, rest, _, values = inspect.getargvalues(frame)
-        given = [*(values.get(name) for name in names), *values.get(rest or "", ())]
-        if any(argument is one for argument in given for one in outer):
+        names, star_name, _, values = inspect.getargvalues(frame)
+        arguments = [*(values.get(name) for name in names), *values.get(star_name or "", ())]
+        if any(argument is caller for argument in arguments for caller in outer):
             return True
         outer.append(frame)
     return False

@@ -1,4 +1,4 @@
-"""Whether a request is taken: by how long it would wait for its first answer, and by the memory of all requests."""
+"""Admit or refuse requests, for the services: by the memory of all requests, and by how long a request would wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_ONE = 3 / 8
 
 
 class Memory:
-    """The bytes of all requests: of their bodies, values, tokens, results and answers. Any thread may call it."""
+    """Counts the bytes of all requests (bodies, values, tokens, results, answers), up to a limit. Thread-safe."""
 
     def __init__(self, most: int = MAX_HELD):
         """most: the bytes that all requests may need together."""
@@ -33,8 +33,8 @@ class Memory:
         return int(self.most * OF_ONE)
 
     def hold(self, room: Room, size: int) -> None:
-        """Count `size` bytes for a room in place of what it has; raises `Limit` and `Overloaded`."""
-        most = self.most
+        """Set the bytes of one request to `size`; raises `Limit` if it can never fit, or `Overloaded`."""
+        most = self.most     # the bytes that all requests may need once this one has grown
         if size > room.size and size > self.most * SMALL:
             if size > self.most_of_one:
                 raise Limit(f"this request needs about {size:,} bytes for what it sends and what it asks for, and one "
@@ -43,11 +43,11 @@ class Memory:
         with self._lock:
             if room.closed:
                 return
-            more = size - room.size
-            if more > 0:
-                if room.key and self._of_keys.get(room.key, 0) + more > self.most * OF_KEY:
+            growth = size - room.size
+            if growth > 0:      # bytes can always be given back
+                if room.key and self._of_keys.get(room.key, 0) + growth > self.most * OF_KEY:
                     most = min(most, int(self.most * (1 - LEFT_BY_KEY)))
-                if self.used + more > most:
+                if self.used + growth > most:
                     raise Overloaded(f"the requests that wait need {self.used:,} of {self.most:,} bytes", 1.0)
             self._count(room, size)
 
@@ -59,10 +59,10 @@ class Memory:
 
     def _count(self, room: Room, size: int) -> None:
         """Set the bytes of one request to `size`, in the totals too. The caller holds the lock."""
-        more, room.size = size - room.size, size
-        self.used += more
+        growth, room.size = size - room.size, size
+        self.used += growth
         if room.key:        # without API keys there are no shares of keys to guard
-            self._of_keys[room.key] += more
+            self._of_keys[room.key] += growth
             if not self._of_keys[room.key]:
                 del self._of_keys[room.key]
 
@@ -83,10 +83,10 @@ class Room:
         self.close()
 
     def hold(self, size: int) -> None:
-        """Count this many bytes from now on; nothing once the room is closed.
+        """Set the bytes of the request to `size`; do nothing once the room is closed.
 
-        Raises `Limit` if it never fits, and `Overloaded` if there is too little now. Requests that need much leave a
-        part of the memory to the others, so that long lists refuse no short text.
+        Raises `Limit` if it never fits, and `Overloaded` if there is too little now. Large requests may not
+        fill the memory (see `LEFT`), so that long lists of texts never keep out one short text.
         """
         self._memory.hold(self, size)
 
@@ -96,21 +96,22 @@ class Room:
 
 
 class Admission:
-    """What the rate of a model's queue says of a request."""
+    """Refuses requests that would be answered too late, by the tokens that wait and the rate of the model's queue."""
 
     def __init__(self, max_wait: float, rate: Callable[[], float]):
-        """max_wait: seconds. rate: returns the tokens in a second, of full batches; 0 while it is not known."""
+        """max_wait: seconds. rate: returns the tokens a second that full batches compute; 0 while it is not known."""
         self.max_wait, self._rate = max_wait, rate
 
     @property
     def rate(self) -> float:
-        """Tokens in a second, of full batches."""
+        """The tokens that full batches compute in a second; 0 while it is not known, when no request is refused."""
         return self._rate()
 
     def check_wait(self, waiting: float, before: Callable[[], float]) -> None:
         """Raise `Overloaded` if too many tokens come before the first answer of a request.
 
-        waiting: all tokens that wait or are computed. before: returns those of them that come before, and takes longer.
+        waiting: the number of tokens that wait or are computed. before: returns how many of them come before the first
+        answer, and is slow, so it is called only where `waiting` alone is too much.
         """
         rate = self.rate
         if not rate or waiting <= self.max_wait * rate:
@@ -121,14 +122,13 @@ class Admission:
                              f"{self.max_wait:g} s", wait - self.max_wait)
 
     def check_end(self, before_last: Callable[[], float], waiting: float, size: float, left: float) -> None:
-        """Raise `Overloaded` if a request would get its last answer after its deadline, only because of the others.
+        """Raise `Overloaded` if a request would get its last answer after its deadline only because of other requests.
 
         Otherwise many long requests at once would share the model until each of them is too late, and none is answered.
-
         before_last: returns the tokens of others that come before its last answer, at most `waiting`. size: its own
         tokens. left: the seconds to its deadline.
         """
-        # It is in time even behind all that wait, or too late even alone, which is not because of the others.
+        # In time even if every waiting token comes first; or too late even alone, which others are not to blame for.
         if not self.rate or (waiting + size) / self.rate <= left or size / self.rate > left:
             return
         if (late := (before_last() + size) / self.rate - left) > 0:
@@ -136,44 +136,46 @@ class Admission:
 
 
 LIKELY = 256
-"""The new tokens of a request that are likely before any answer has been given, as many as the library makes."""
-_LATEST = 1 / 16
-"""The share that a step loses in a rate with each later one."""
+"""The expected new tokens of a request before any answer has been given: the library's default for max_new_tokens."""
+_DECAY = 1 / 16
+"""The share of its weight in a measured rate that a step loses with each later step."""
 
 
 @dataclass
-class _Left:
-    """What an open request for text has left to do."""
+class _Remaining:
+    """The work that an open request for text still has before it."""
 
     owner: Hashable
+    """Whose request it is; owners have equal shares of the model."""
     prompt: float
     """Seconds for the tokens of its prompts that are not read; 0 from its first token on."""
     seconds: float
-    """Seconds for all of it, at the rates of a model that is busy."""
+    """Seconds for its prompts and its new tokens, at the rates of a model that is busy."""
     rows: int
+    """The rows of a step that it needs: its prompts times the answers to each."""
     waits: bool = True
     """Whether it has no token yet."""
 
 
 class TextLoad:
-    """What all open requests to a model that generates have left to do, in seconds of that model.
+    """The work that all open requests to a model that generates still have before them, in seconds of that model.
 
     Prompts are read one after the other, in turns of their owners; new tokens are made for all rows at once. So a first
-    token waits for the prompts that come before, and, where all rows are taken, for the answers that end before. How
-    long an answer will be nobody knows: the mean of the last hundred is likely. Any thread may call it.
+    token waits for the prompts that come before, and, where all rows are taken, for the answers that end before. The
+    length of an answer is not known before its end: the mean of the last hundred is expected. Any thread may call it.
     """
 
     def __init__(self, rows: int):
         """rows: the most rows of a step."""
         self._rows, self._lock = rows, threading.Lock()
-        self._left: dict[Hashable, _Left] = {}
+        self._remaining: dict[Hashable, _Remaining] = {}     # by request
         self.lengths: deque[int] = deque(maxlen=100)
         """The new tokens of the last answers."""
         self.forget_rates()
 
     def forget_rates(self) -> None:
         """Measure the rates anew."""
-        self._read = self._written = 0.0, 0.0       # tokens, and their seconds; those of older steps count less
+        self._read = self._written = 0.0, 0.0       # sums of tokens and of seconds, in which older steps weigh less
 
     @property
     def read_rate(self) -> float:
@@ -187,78 +189,84 @@ class TextLoad:
 
     @property
     def likely(self) -> float:
-        """The new tokens of a request that are likely."""
+        """The expected new tokens of a row: the mean of the last answers."""
         return sum(self.lengths) / len(self.lengths) if self.lengths else LIKELY
 
     @property
     def seconds(self) -> float:
-        """The seconds for all that is left."""
+        """The seconds that all open requests still need."""
         with self._lock:
-            return sum(left.seconds for left in self._left.values())
+            return sum(left.seconds for left in self._remaining.values())
 
     def measured(self, rows: int, read: int, seconds: float) -> None:
-        """Take the time of a step that made a token for each of some rows, and read some tokens of prompts."""
+        """Update the rates by the time of a step. rows: its new tokens. read: the prompt tokens that it read."""
         rate = self.write_rate
         if rows and not read:
             self._written = _mixed(self._written, rows, max(seconds, 1e-6))
-        elif read:      # without the seconds of its rows, as far as they are known
-            own = max(seconds - (rows / rate if rate else 0.0), seconds / 16, 1e-6)
-            self._read = _mixed(self._read, read, own)
+        elif read:      # subtract the time of its new tokens, if their rate is known; some time is left in any case
+            reading = max(seconds - (rows / rate if rate else 0.0), seconds / 16, 1e-6)
+            self._read = _mixed(self._read, read, reading)
 
     def cost(self, prompt: int, new: int, rows: int) -> tuple[float, float]:
-        """Return the seconds for the prompts of a request, and for all of it.
+        """Return the seconds for the prompts of a request, and for its prompts and its new tokens together.
 
-        prompt: the tokens to read. new: the most new tokens of a row.
+        prompt: the tokens to read. new: the most new tokens of a row. Work whose rate is not known counts 0 seconds.
         """
         reading = prompt / self.read_rate if self.read_rate else 0.0
         return reading, reading + (rows * min(new, self.likely) / self.write_rate if self.write_rate else 0.0)
 
     def enter(self, request: Hashable, owner: Hashable, prompt: float, seconds: float, rows: int) -> None:
-        """Count a request with these costs."""
+        """Count a new open request with its costs in seconds, as `cost` returns them."""
         with self._lock:
-            self._left[request] = _Left(owner, prompt, seconds, rows)
+            self._remaining[request] = _Remaining(owner, prompt, seconds, rows)
 
     def begin(self, request: Hashable) -> bool:
         """Note that the first token of a request has come; return False for one that has left."""
         with self._lock:
-            if (left := self._left.get(request)) is not None:
+            if (left := self._remaining.get(request)) is not None:
                 left.seconds -= left.prompt
                 left.prompt, left.waits = 0.0, False
         return left is not None
 
     def leave(self, request: Hashable, tokens: Sequence[int] = ()) -> None:
-        """Forget a request. tokens: the new tokens of each row of an answer."""
+        """Forget a request that has ended. tokens: the number of new tokens of each row of its answer."""
         with self._lock:
-            self._left.pop(request, None)
+            self._remaining.pop(request, None)
             self.lengths.extend(tokens)
 
     def before_first(self, owner: Hashable, prompt: float, rows: int) -> float:
-        """Return the seconds until the first token of a new request of an owner; prompt: those for its own prompts."""
+        """Return the seconds until the first token of a new request. prompt: the seconds for its own prompts."""
         with self._lock:
-            running = sum(left.rows for left in self._left.values() if not left.waits)
+            running = sum(left.rows for left in self._remaining.values() if not left.waits)
             prompts = self._before(owner, prompt, lambda left: left.prompt)
             ahead = self._before(owner, rows, lambda left: left.rows if left.waits else 0)
+        # So many rows have to end before this request has its own.
         beyond = min(max(0.0, running + ahead + rows - self._rows), running + ahead)
         return prompts + prompt + (beyond * self.likely / self.write_rate if self.write_rate else 0.0)
 
     def before_last(self, owner: Hashable, seconds: float) -> float:
-        """Return the seconds of others before the end of a new request that takes so many seconds."""
+        """Return the seconds of other requests that come before the end of a new one, which itself needs `seconds`."""
         with self._lock:
             return self._before(owner, seconds, lambda left: left.seconds)
 
-    def _before(self, owner: Hashable, size: float, of: Callable[[_Left], float]) -> float:
-        """Return how much of all owners comes before the end of something new of one: owners have equal shares."""
+    def _before(self, owner: Hashable, size: float, amount: Callable[[_Remaining], float]) -> float:
+        """Return how much open work comes before the end of new work of an owner, as owners have equal shares.
+
+        size: the new work. amount: returns the open work of a request in the same unit. The caller holds the lock.
+        """
         of_owners: dict[Hashable, float] = {}
-        for left in self._left.values():
-            of_owners[left.owner] = of_owners.get(left.owner, 0.0) + of(left)
+        for left in self._remaining.values():
+            of_owners[left.owner] = of_owners.get(left.owner, 0.0) + amount(left)
         own = of_owners.pop(owner, 0.0)
+        # While this owner gets its `own + size`, each other owner gets as much, or all that it has.
         return own + sum(min(other, own + size) for other in of_owners.values())
 
 
 def _mixed(sums: tuple[float, float], tokens: int, seconds: float) -> tuple[float, float]:
-    """Return the sums of a rate with those of the last step: a step counts as much as it has tokens and seconds."""
-    return (1 - _LATEST) * sums[0] + tokens, (1 - _LATEST) * sums[1] + seconds
+    """Return (tokens, seconds) after a step is added, in which all older steps lose a share of their weight."""
+    return (1 - _DECAY) * sums[0] + tokens, (1 - _DECAY) * sums[1] + seconds
 
 
 def _rate(sums: tuple[float, float]) -> float:
+    """Return tokens per second of (tokens, seconds), 0 without any."""
     return sums[0] / sums[1] if sums[1] else 0.0

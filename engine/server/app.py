@@ -27,19 +27,19 @@ from .settings import COMMENT_SECONDS, MAX_FIELDS, check_seconds
 ROUTES: tuple[Route, ...] = (*openai.ROUTES, *text_routes.ROUTES, *token_routes.ROUTES, *tei.ROUTES, *cohere.ROUTES,
                             *zero_shot.ROUTES)
 _CHUNK = 2**18
-"""Bytes of an answer that are handed to the connection at a time."""
+"""The most bytes of an answer that are handed to the connection at a time."""
 _SHORT_BODY = 2**16
-"""The most bytes of a body that is read on the event loop, in about a millisecond."""
+"""The most bytes of a body that is parsed on the event loop, in about a millisecond; a worker parses a longer one."""
 _SHORT_VALUES = 2**17
-"""The most bytes that its values take beside their characters: 1,600 texts or numbers, or 900 lists of one."""
+"""The most bytes that the values of such a body take beside their characters: 1,600 texts, or 900 lists of one."""
 
 
 class Gone(Exception):
-    """The client has ended the connection."""
+    """The client has ended the connection, or its connection was ended because it reads nothing."""
 
 
 class App:
-    """The ASGI application of a service.
+    """The ASGI application of a server: it gives each request to the endpoint of its route, or to the pages.
 
     A request to a route goes straight to its `Endpoint`, which makes an answer of every error; Starlette has the pages,
     and the errors of paths and methods. Its layers around a request took a tenth of the event loop's time.
@@ -48,12 +48,12 @@ class App:
     def __init__(self, served: Served):
         self._endpoints = {route.path: Endpoint(served, route) for route in ROUTES}
         self._endpoints |= {route.path: Endpoint(served, route, UploadExchange) for route in transcriptions.ROUTES}
-        self._others = make_pages(served, self._endpoints)
+        self._pages = make_pages(served, self._endpoints)     # GET pages, and the errors of unknown paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request: POST to a route by its endpoint, all others by the pages."""
         endpoint = self._endpoints.get(scope["path"]) if scope["method"] == "POST" else None
-        await (endpoint or self._others)(scope, receive, send)
+        await (endpoint or self._pages)(scope, receive, send)
 
 
 class Endpoint:
@@ -65,14 +65,14 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Whatever goes wrong becomes an answer with the status of its reason."""
-        self._served.rest.soon()
+        self._served.rest.soon()        # where the models are busy, the event loop sleeps briefly to gather requests
         exchange = self._exchange(self._served, self._route, scope, receive, send)
         with Room(self._served.service.memory) as room:
             await exchange.run(room)
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its answer, from the first byte of the body to the last of the answer, in one task."""
 
     def __init__(self, served: Served, route: Route, scope: Scope, receive: Receive, send: Send):
         self._served, self._route, self._scope, self._receive, self._send = served, route, scope, receive, send
@@ -80,7 +80,7 @@ class Exchange:
         self._headers = headers_of(scope)
         self._id = served.id_of(self._headers)
         self._family = route.kind.family        # whose form errors have
-        self._owner, self._tokens, self._new = "", 0, 0     # for the log, once they are known
+        self._owner, self._tokens, self._new_tokens = "", 0, 0      # for the log, once they are known
         self._streams = False       # whether the headers of a stream were sent
         self._failure: BaseException | None = None      # why there is no answer, or a stream has no end
         self._alarm = Alarm()
@@ -113,18 +113,19 @@ class Exchange:
         finally:
             self._alarm.end()
             failure, self._failure = self._failure, None
+            # Only an error of the server itself has its kind and places in the log; a refusal is the client's.
             failed = None if failure is None or refusal_of(failure, "").reason != "failed" else failure
             logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
                        seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
-                       new_tokens=self._new or None, error=None if failed is None else type(failed).__name__,
+                       new_tokens=self._new_tokens or None, error=None if failed is None else type(failed).__name__,
                        places=None if failed is None else logs.places_of(failed))
             if failure is not None:
-                release(failure)
+                release(failure)        # its traceback would keep the request alive
 
     async def _answer(self, room: Room) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
         """Return the headers and the parts of an answer; raises `Refusal` and whatever the computation raises.
 
-        The parts of a stream are sent here, and none is left.
+        room: counts the memory of the request. The events of a stream are sent here, so it has no parts.
         """
         served = self._served
         self._owner = room.key = served.owner(self._headers)
@@ -142,9 +143,9 @@ class Exchange:
                 if work.events is not None:     # it may have begun in the moment in which the client left
                     future.add_done_callback(_end_stream)
                 raise
-        else:       # a route that needs no model
+        else:       # a route that needs no model: `body` below computes the answer from the inputs
             room.hold(room.size + work.bytes)
-            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=room.size)      # with its inputs
+            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=room.size)
         asked = Asked(request=self._id, model=model.names[0])
         if work.events is not None:
             await self._stream(work, answer, asked, deadline)
@@ -152,9 +153,9 @@ class Exchange:
         elif work.task and answer.bytes <= LONG_BYTES:        # on the event loop, in about a millisecond
             parts = [json_of(work.body(answer, asked))]
         else:
-            parts = await self._worked(lambda: write_json(work.body(answer, asked)), deadline,
-                                       long=answer.bytes > LONG_BYTES)
-        self._tokens, self._new = sum(answer.tokens), self._new or answer.new_tokens
+            parts = await self._run_in_worker(lambda: write_json(work.body(answer, asked)), deadline,
+                                              long=answer.bytes > LONG_BYTES)
+        self._tokens, self._new_tokens = sum(answer.tokens), self._new_tokens or answer.new_tokens
         seconds = time.monotonic() - self._begun
         if self._failure is None:
             served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
@@ -192,14 +193,15 @@ class Exchange:
         finally:
             stream.news.end()
             stream.cancel()
-            self._new = stream.new_tokens
+            self._new_tokens = stream.new_tokens
         await self._hand_over([{"type": "http.response.body", "body": b"", "more_body": False}])
 
     def _flow(self, stream: Any, writer: Any, waiter: asyncio.Future[bytes], deadline: float) -> None:
-        """Write the events of a stream as they come, in calls of the event loop, without a turn of the task for each.
+        """Write the events that a stream has now to the connection; the event loop calls it at each new token.
 
-        waiter: gets what the task of the request has to do itself: send the first events or the last ones, send events
-        that a client has no room for, and raise an error. Nothing more is written once it is done.
+        So most events need no switch to the task of the request, which waits for `waiter`. That gets the events which
+        the task has to send itself (the first, the last, and those that the connection has no room for), or an error to
+        raise. Nothing more is written once it is done.
         """
         if waiter.done():
             return
@@ -212,6 +214,7 @@ class Exchange:
             waiter.set_result(data)
             return
         if data:
+            # The client has heard of the stream, so that its next comment is due later.
             self._alarm.postpone(min(deadline, time.monotonic() + COMMENT_SECONDS))
 
     async def _send_events(self, work: Wanted, data: bytes) -> None:
@@ -224,8 +227,8 @@ class Exchange:
                 (b"x-request-id", self._id.encode()), *work.headers]})
         await self._hand_over(messages)
 
-    async def _worked(self, call: Callable[[], Any], deadline: float, *, long: bool) -> Any:
-        """Return what a call, or the steps that it returns, make by the workers."""
+    async def _run_in_worker(self, call: Callable[[], Any], deadline: float, *, long: bool) -> Any:
+        """Return the result of a call, or of the steps that it returns, which a thread of the workers runs."""
         return await self._until(self._served.service.workers.submit(
             call, key=self._owner, long=long, deadline=deadline), deadline)
 
@@ -233,16 +236,16 @@ class Exchange:
         """Return the work for the body of the request, whose values the room counts, and the model that does it."""
         data = await self._body(room)
         text, values = memory_of(data)
-        room.hold(len(data) + text + values)
+        room.hold(len(data) + text + values)        # parsing holds the body, its text and its values at once
         if len(data) <= _SHORT_BODY and values - text <= _SHORT_VALUES:
             wanted = self._read(data)
         else:
-            wanted = await self._worked(partial(self._read, data), deadline, long=True)
+            wanted = await self._run_in_worker(partial(self._read, data), deadline, long=True)
         room.hold(values)
         return wanted
 
     def _read(self, data: bytes) -> tuple[Wanted, Named]:
-        """Return the work for a body, and the model that does it; raises `Refusal`."""
+        """Return (the work for a body, the model that does it); raises `Refusal`."""
         fields = read_fields(data, self._served.settings.max_body)
         kind = self._route.kind_of(fields)
         self._family = kind.family
@@ -250,9 +253,9 @@ class Exchange:
         return kind.wanted(fields, model.service, self._route.path), model
 
     def _deadline(self, model: Named | None = None) -> float:
-        """Return when nobody waits for the answer any more, of `time.monotonic`; raises `Refusal`.
+        """Return the time, of `time.monotonic`, after which the client does not wait for the answer; raises `Refusal`.
 
-        model: that which is asked, once it is known.
+        model: the model that is asked, once it is known, as each has its limit. A header x-request-timeout shortens it.
         """
         seconds = self._served.settings.timeout if model is None else self._served.wait_of(model)
         if (given := self._headers.get(b"x-request-timeout")) is not None:
@@ -263,11 +266,12 @@ class Exchange:
         return self._begun + seconds
 
     async def _body(self, room: Room) -> bytes:
-        """Return the body; raises `Refusal` for a large or slow one and a wrong type, `Overloaded`, and `Gone`."""
+        """Return the body, and count its memory; raises `Refusal`, `Overloaded`, and `Gone`."""
         self._check_type()
         size, parts = 0, []
 
         def add(part: bytes) -> None:
+            """Keep a part of the body, and count its memory."""
             nonlocal size
             parts.append(part)
             size += len(part)
@@ -280,7 +284,7 @@ class Exchange:
     async def _read_body(self, add: Callable[[bytes], object], limit: int, option: str, seconds: float) -> None:
         """Read the body in parts; raises `Refusal` for a large or slow one, and `Gone`.
 
-        add: gets each part. option: the one of the server with the limit. seconds: for the whole body.
+        add: gets each part. limit: bytes. option: the server's option for that limit. seconds: for the whole body.
         """
         too_large = Refusal("too_large", f"the body has more than {limit:,} bytes; send less in one request, or start "
                             f"the server with a larger {option}")
@@ -307,9 +311,9 @@ class Exchange:
             self._alarm.unset()
 
     def _check_type(self) -> None:
-        """Raise `Refusal` for a body that is not said to be plain JSON.
+        """Raise `Refusal` if the headers do not declare the body as JSON in UTF-8.
 
-        A page in a browser may send every other type to a server on the same machine without asking.
+        A page in a browser may send forms and plain text to a server on the same machine without asking it first.
         """
         given = self._headers.get(b"content-type", b"").lower()
         kind, _, rest = given.partition(b";")
@@ -325,8 +329,8 @@ class Exchange:
             raise Refusal("type", "the body must not be compressed; leave the header content-encoding out")
 
     async def _until(self, future: Future[Any], deadline: float) -> Any:
-        """Return the result of a future, which is cancelled at the deadline and when the client has gone."""
-        if future.done():       # refused at once
+        """Return the result of a future of a thread; cancel it at the deadline, or when the client has gone."""
+        if future.done():       # the request was refused as it was submitted
             return future.result()
         try:
             return await self._watched(self._served.answers.wait(future), deadline)
@@ -334,10 +338,14 @@ class Exchange:
             future.cancel()
 
     async def _watched(self, waiter: asyncio.Future[Any], deadline: float) -> Any:
-        """Return the result of a future of the event loop; raises `TimedOut` at the deadline, and `Gone`."""
+        """Return the result of a future of the event loop.
+
+        Raises `TimedOut` at the deadline, `Gone` if the client leaves before, and `Closing` if the server is stopped.
+        """
         gone = False
 
         def leave() -> None:
+            """End the wait because the client has gone; the protocol calls it."""
             nonlocal gone
             gone = True
             waiter.cancel()
@@ -360,7 +368,7 @@ class Exchange:
             watch(None)
 
     async def _write(self, status: int, headers: list[tuple[bytes, bytes]], parts: list[bytes]) -> None:
-        """Send an answer, a part at a time. parts: of the body; each is given up when it is sent."""
+        """Send an answer in chunks. parts: the body, a list that is emptied, so that sent parts free their memory."""
         size = sum(map(len, parts))
         messages: list[MutableMapping[str, Any]] = [{"type": "http.response.start", "status": status, "headers": [
             (b"content-length", b"%d" % size), (b"x-request-id", self._id.encode()), *headers]}]
@@ -370,17 +378,17 @@ class Exchange:
             await self._hand_over(messages)
             messages = []
 
-    async def _hand_over(self, parts: list[MutableMapping[str, Any]]) -> None:
-        """Send parts of an answer; raises `Gone` for a client that reads nothing for some time, whose connection ends.
+    async def _hand_over(self, messages: list[MutableMapping[str, Any]]) -> None:
+        """Send messages of ASGI; if the client reads nothing for `idle_seconds`, end its connection and raise `Gone`.
 
-        A short part waits, too, where the client has not read the answer to the request before.
+        A short message waits, too, where the client has not read the answer to the request before.
         """
         self._cancel_after(self._served.settings.idle_seconds)
         try:
-            for part in parts:
-                await self._send(part)
+            for message in messages:
+                await self._send(message)
         except asyncio.CancelledError:
-            if not self._alarm.rang:
+            if not self._alarm.rang:        # something else cancelled the task
                 raise
             self._scope["extensions"][ABORT]()      # ends the connection
             raise Gone from None
@@ -388,7 +396,7 @@ class Exchange:
             self._alarm.unset()
 
     def _cancel_after(self, seconds: float) -> None:
-        """Let the alarm cancel this task."""
+        """Cancel the current task in `seconds`, unless the alarm is unset before; `_alarm.rang` tells."""
         task = asyncio.current_task()
         assert task is not None     # of a coroutine
         self._alarm.set(time.monotonic() + seconds, task.cancel)
@@ -414,7 +422,7 @@ class UploadExchange(Exchange):
         self._check_origin()
         upload = self._upload = Upload(served.disk, self._owner)
         parts = FormParts(self._headers.get(b"content-type", b""), transcriptions.FILE, upload)
-        room.hold(4 * MAX_FIELDS)
+        room.hold(4 * MAX_FIELDS)       # the other fields as text: a character takes up to 4 bytes
         settings = served.settings
         await self._read_body(parts.feed, settings.max_recording, "--max-recording-bytes", settings.timeout)
         parts.end()
@@ -429,19 +437,19 @@ class UploadExchange(Exchange):
 
 
 def _end_stream(future: Future[Any]) -> None:
-    """End the stream that a future has, if it has one."""
+    """Cancel the stream that is the result of a future; do nothing if it was cancelled or has an error."""
     if not future.cancelled() and future.exception() is None:
         future.result().value.cancel()
 
 
 def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
-    """Yield parts joined, or cut, to about `size` bytes each, at least one; the list is empty afterwards."""
-    parts.reverse()
+    """Yield `parts` joined or cut to chunks of about `size` bytes, at least one chunk, and empty the list meanwhile."""
+    parts.reverse()     # pop() then takes the first part, and drops the list's reference to it
     while True:
-        some = [parts.pop()]
-        while parts and len(some[-1]) + sum(map(len, some[:-1])) < size:
-            some.append(parts.pop())
-        joined = some[0] if len(some) == 1 else b"".join(some)
+        taken = [parts.pop()]
+        while parts and sum(map(len, taken)) < size:
+            taken.append(parts.pop())
+        joined = taken[0] if len(taken) == 1 else b"".join(taken)
         for start in range(0, max(1, len(joined)), size):
             yield joined[start : start + size]
         if not parts:
@@ -449,7 +457,10 @@ def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
 
 
 def _headers_of_answer(answer: Answer, work: Wanted, seconds: float) -> list[tuple[bytes, bytes]]:
-    """Return the headers of an answer: what was cut, and what TEI says of the work and its times, in milliseconds."""
+    """Return the headers of an answer: TEI's, of its size and its times in milliseconds, and how many texts were cut.
+
+    seconds: from the request to now.
+    """
     times = answer.times
     headers = [(b"content-type", work.content_type.encode()), *work.headers, (b"x-compute-type", b"cpu"),
                (b"x-compute-characters", b"%d" % work.characters), (b"x-compute-tokens", b"%d" % sum(answer.tokens)),

@@ -1,4 +1,4 @@
-"""The routes of Cohere, whose ranks Jina has, too: forms of requests, and bodies of answers."""
+"""The routes /v2/embed and /rerank of Cohere, the second also in Jina's form: their fields, and bodies of answers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class CohereEmbedForm(Form):
 
     texts: list[str] | None = None
     images: list[str] | None = None
-    """In base64, in place of texts."""
+    """Images in base64, in place of texts."""
     embedding_types: list[Literal["float", "base64", "binary", "ubinary"]] = msgspec.field(
         default_factory=lambda: ["float"])
     output_dimension: int | None = None
 
     @property
     def dimensions(self) -> int | None:
-        """The number of dimensions by the name of the other routes."""
+        """`output_dimension` by its name in the other routes, which `forms.dimensions_of` reads."""
         return self.output_dimension
 
 
 class CohereRerankForm(Form):
-    """A request for ranks with `documents`."""
+    """A request to rerank `documents`, by Cohere's names of the fields."""
 
     query: str
     documents: list[str | dict[str, str]]
@@ -44,13 +44,13 @@ class CohereRerankForm(Form):
 
 
 def embed(form: CohereEmbedForm, model: AnyModel) -> Wanted:
-    """Return the work for vectors in Cohere's form."""
+    """Return the work for a request to /v2/embed; raises `Refusal`."""
     if form.texts is None and form.images is None:
         raise Refusal("wrong", "texts: the field is missing", "texts")
     if form.texts is not None and form.images is not None:
         raise Refusal("wrong", "texts and images: give one of them, and send a request for the others", "images")
     if form.images is not None and (form.input_type or "").lower() == "image":
-        form.input_type = None      # all that Cohere's clients say of images
+        form.input_type = None      # Cohere's clients say that of each image; it chooses no prompt
     inputs: Any = form.texts
     if form.images is None:
         check_items("texts", form.texts or ())
@@ -60,9 +60,10 @@ def embed(form: CohereEmbedForm, model: AnyModel) -> Wanted:
     check_items("embedding_types", form.embedding_types, "type")
 
     def body(answer: Answer, asked: Asked) -> Any:
+        """Return the JSON of an answer: one list of vectors for each type that was asked for."""
         vectors = finite(shortened(answer.value, form.dimensions))
         embeddings: dict[str, Any] = {}
-        for kind in dict.fromkeys(form.embedding_types):        # a type that comes a million times is made once
+        for kind in dict.fromkeys(form.embedding_types):        # each type once, however often a client repeats it
             if kind == "float":
                 embeddings[kind] = JsonRows(vectors)
             elif kind == "base64":
@@ -76,16 +77,17 @@ def embed(form: CohereEmbedForm, model: AnyModel) -> Wanted:
 
 
 def rerank(form: CohereRerankForm, model: AnyModel) -> Wanted:
-    """Return the work for ranks in the form of Cohere and Jina, which is a superset of both."""
+    """Return the work for a request to /rerank; its answer has the fields of Cohere and those of Jina."""
     check_items("documents", form.documents, "document")
-    texts = [_text(i, one) for i, one in enumerate(form.documents)]
+    texts = [_text(i, document) for i, document in enumerate(form.documents)]
     options = {"return_documents": bool(form.return_documents)} | top_of(form.top_n)
 
     def body(answer: Answer, asked: Asked) -> Any:
-        finite([one["score"] for one in answer.value])
-        results = JsonRows({"index": one["corpus_id"], "relevance_score": one["score"]}
-                       | ({"document": {"text": one["text"]}} if form.return_documents else {})
-                       for one in answer.value)
+        """Return the JSON of an answer: the best documents, the best first."""
+        finite([rank["score"] for rank in answer.value])
+        results = JsonRows({"index": rank["corpus_id"], "relevance_score": rank["score"]}
+                           | ({"document": {"text": rank["text"]}} if form.return_documents else {})
+                           for rank in answer.value)
         return {"id": asked.request, "object": "list", "model": asked.model, "results": results,
                 "usage": usage(answer), "meta": _meta(answer)}
 
@@ -93,7 +95,7 @@ def rerank(form: CohereRerankForm, model: AnyModel) -> Wanted:
 
 
 def _text(i: int, document: str | dict[str, str]) -> str:
-    """Return the text of a document; raises `Refusal` for an object with other fields."""
+    """Return the text of document `i` of a request; raises `Refusal` for an object with other fields."""
     if isinstance(document, str):
         return document
     if document.keys() != {"text"}:
@@ -103,6 +105,7 @@ def _text(i: int, document: str | dict[str, str]) -> str:
 
 
 def _meta(answer: Answer) -> dict[str, Any]:
+    """Return the field `meta`, which Cohere's clients read."""
     return {"api_version": {"version": "2"}, "tokens": {"input_tokens": sum(answer.tokens)}}
 
 

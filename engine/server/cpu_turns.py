@@ -1,4 +1,4 @@
-"""`CpuTurns`: lets the queues of several models take turns on the CPUs, each for one batch or one step."""
+"""`CpuTurns`: lets the queues of several models of one server take turns on the CPUs, one batch or step a turn."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import threading
 import time
 
 PATIENCE = 0.005
-"""The seconds for which a turn waits for a queue that has had less time and has just ended a step."""
+"""The seconds for which the CPUs stay idle for a queue that has had less time and has just ended a step."""
 
 
 class CpuTurns:
-    """The turns of several queues, of which one computes at a time.
+    """Chooses which of several queues computes next; one computes at a time.
 
-    The queue that has used the least time is next: start-time fair queueing (Goyal, Vin and Cheng 1996). One that had
-    nothing to do for a while begins with the time of the others. A queue that has just ended a step comes back within
-    a moment, so the others let it go first where it has used less time; the CPUs are idle for no longer than that.
+    The queue that has used the least time is next: start-time fair queueing (Goyal, Vin and Cheng 1996). A queue
+    that had nothing to do for a while begins with the time of the others. A queue that has just ended a step mostly has
+    another one within `PATIENCE`, so the others wait so long for it where it has used less time.
     `queues.order.Order` cannot do it, because it counts the tokens of a piece before the piece is computed.
     """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        """Its lock guards all fields of this object and of its turns; it is notified when a turn ends."""
         self.turns: list[Turn] = []
         self.holder: Turn | None = None
+        """The turn of the queue that computes now."""
         self.start = 0.0
-        """The seconds that the last turn had used when it was taken."""
+        """The virtual time: the seconds that the last turn had used when it began, at which idle queues start again."""
 
     def turn(self) -> Turn:
-        """Return the turn of one more queue."""
+        """Register one more queue, and return its turn."""
         turn = Turn(self)
         with self.changed:
             self.turns.append(turn)
@@ -34,24 +36,24 @@ class CpuTurns:
 
 
 class Turn:
-    """The turn of one queue, as a context manager around each of its batches or steps."""
+    """The turn of one queue: a context manager, which the thread of the queue enters for each batch or step."""
 
     def __init__(self, turns: CpuTurns):
         self._turns = turns
         self.used = 0.0
-        """The seconds that it has used."""
-        self.waits = False
-        self._begun = self._ended = 0.0
+        """The seconds that the queue has computed."""
+        self.is_waiting = False
+        self._begun = self._ended = 0.0     # times of its last step, of `time.perf_counter`
 
     def __enter__(self) -> None:
         turns = self._turns
         with turns.changed:
-            self.used, self.waits = max(self.used, turns.start), True
+            self.used, self.is_waiting = max(self.used, turns.start), True
             try:
                 while (seconds := self._must_wait()) is None or seconds > 0:
                     turns.changed.wait(seconds)
             finally:
-                self.waits = False
+                self.is_waiting = False
             turns.holder, turns.start, self._begun = self, self.used, time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
@@ -63,11 +65,12 @@ class Turn:
             turns.changed.notify_all()
 
     def _must_wait(self) -> float | None:
-        """Return for how many seconds this turn has to wait; None for as long as nothing changes."""
+        """Return for how many seconds this turn has to wait; None until it is notified. The caller holds the lock."""
         if self._turns.holder is not None:
             return None
-        before = [turn for turn in self._turns.turns if turn is not self and turn.used < self.used]
-        if any(turn.waits for turn in before):
+        ahead = [turn for turn in self._turns.turns if turn is not self and turn.used < self.used]
+        if any(turn.is_waiting for turn in ahead):
             return None
-        last = max((turn._ended for turn in before), default=0.0)
-        return last + PATIENCE - time.perf_counter()
+        # A queue ahead that has just ended a step probably has another one soon.
+        last_end = max((turn._ended for turn in ahead), default=0.0)
+        return last_end + PATIENCE - time.perf_counter()

@@ -1,4 +1,7 @@
-"""The form of a request: from its bytes to checked fields, and from the fields that all routes share to options."""
+"""The form of a request: its bytes to checked fields, and the fields that all routes share to options of a service.
+
+The modules of routes (`openai.py`, `tei.py` and others) build their `Route` objects from it; `app.py` reads bodies.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,17 @@ AnyModel: TypeAlias = Engine | Reranker
 AnyForm = TypeVar("AnyForm", bound=msgspec.Struct)
 ROLES = {"search_query": "query", "query": "query", "search_document": "document", "document": "document",
          "passage": "document"}
-"""The role of a text by `input_type`, in the words of Cohere, Jina and Voyage."""
+"""The role of the texts for each `input_type`, by the words of Cohere, Jina and Voyage."""
 TEXT_FIELDS = frozenset({"input", "inputs", "texts", "documents", "query", "queries", "text_1", "text_2"})
-"""The fields that have texts."""
+"""The fields of all routes that hold the texts for the model, in which {"content": [parts]} may stand for a text."""
 PURPOSES = ("classification", "clustering")
-"""The other values of `input_type`: prompts of the same names, where the model has them."""
+"""The other values of `input_type`: each chooses the prompt of that name, if the model has one."""
 _CUTS = {"none": False, "end": "right", "start": "left", "right": "right", "left": "left"}
-"""The words of Cohere and TEI for `truncate` and `truncation_direction`: the side that is cut, or False for none."""
+"""The side that is cut for each word of Cohere and TEI in `truncate` and `truncation_direction`; False for none."""
 
 
 class Form(msgspec.Struct, kw_only=True):
-    """The fields that every route has which asks the model."""
+    """The fields that are common to all routes that need a model."""
 
     model: str | None = None
     prompt_name: str | None = None
@@ -52,7 +55,7 @@ class Form(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a body has beside the answer."""
+    """What the body of an answer repeats of its request."""
 
     request: str
     """The id of the request."""
@@ -68,23 +71,23 @@ class Wanted:
     """One of the tasks of a `Service`; "" for what needs no model, whose `body` the workers call."""
     inputs: Any
     body: Callable[[Answer, Asked], Any]
-    """Makes the body, for orjson."""
+    """Returns the body of an answer for `json_steps.write_json`, or bytes."""
     options: dict[str, Any] = field(default_factory=dict)
     """The options of the task beside those that all routes share."""
     single: bool = False
     """Whether the client gave one input, and not a list."""
     bytes: int = 0
-    """About how much memory the answer takes, of what needs no model."""
+    """An estimate of the memory of the answer, where `task` is ""."""
     events: Any = None
-    """Writes the events of an answer that is streamed; None for one that is not."""
+    """The writer of the events of a streamed answer, as in `text_routes.py`; None for other answers."""
     headers: Sequence[Any] = ()
-    """More headers of the answer."""
+    """More headers of the answer: pairs of bytes, a name in lower case and a value."""
     content_type: str = "application/json"
-    """The type of the answer; a body of another one than JSON is bytes."""
+    """The media type of the answer; for another one than JSON, `body` returns bytes."""
 
     @property
     def characters(self) -> int:
-        """The characters of the inputs that are texts."""
+        """The number of characters of the inputs that are texts, for TEI's header; 0 for chats and recordings."""
         if self.task in ("chat", "transcribe"):
             return 0
         query, texts = self.inputs if self.task == "rank" else ("", self.inputs)
@@ -93,17 +96,18 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Kind:
-    """One form of the requests of a route."""
+    """One form that the requests of a route may have: its fields, and what computes its answer."""
 
     family: ErrorForm
+    """The form of its errors: OpenAI's, TEI's or another one."""
     form: type[msgspec.Struct]
     work: Callable[[Any, Any], Any]
-    """Makes the work from the form and the model; raises `Refusal`."""
+    """Returns the `Wanted` for a form and the model of the service; raises `Refusal`."""
     tasks: tuple[str, ...] = ()
-    """What a model may be asked for, by the names that services have; nothing for a route that needs no model."""
+    """The tasks, by their names in services, of which the model must have one; () for a route that needs no model."""
 
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
-        """Return the work for the fields of a request; raises `Refusal`. path: that of the route."""
+        """Return the work for the fields of a request; raises `Refusal`. path: the route's, for messages."""
         if self.tasks and service.tasks.isdisjoint(self.tasks):
             raise Refusal("unsupported", f"{path} needs a model for {self.tasks[0]}, and {service.serves}")
         form: Any = read_form(fields, self.form)
@@ -112,7 +116,7 @@ class Kind:
             raise Refusal("unsupported", f"{path} needs a model for {work.task}, and {service.serves}")
         options = options_of(form, self.family, service.model)
         chooses_prompt = len(options) > 1       # options beside truncation, which all requests have
-        if chooses_prompt and (isinstance(work.inputs, Images) or any(isinstance(one, list) for one in work.inputs)):
+        if chooses_prompt and (isinstance(work.inputs, Images) or any(isinstance(item, list) for item in work.inputs)):
             raise Refusal("wrong", "token ids and images are read as they are, without a prompt; leave prompt_name and "
                           "input_type out, or send texts", "prompt_name")
         return replace(work, options=options | work.options)
@@ -120,20 +124,20 @@ class Kind:
 
 @dataclass(frozen=True)
 class Route:
-    """A path, and the forms of its requests."""
+    """A path that answers POST, and the forms that its requests may have."""
 
     path: str
     kind: Kind
     others: Mapping[str, Kind] = field(default_factory=dict)
-    """The form of the requests that have a field, by its name."""
+    """Other forms, each for the requests that have the field of that name."""
 
     def kind_of(self, fields: dict[str, Any]) -> Kind:
-        """Return the form of a request with these fields."""
+        """Return the form of a request, chosen by the names of its fields."""
         return next((kind for name, kind in self.others.items() if name in fields), self.kind)
 
 
 def memory_of(data: bytes) -> tuple[int, int]:
-    """Return about how many bytes a body of JSON takes as a text, and its values in Python, at most, before both.
+    """Return upper estimates of the bytes that a body of JSON takes as a str, and as Python values, before it is read.
 
     A character takes up to 4 bytes. A list or an object of one value takes 64 bytes more than the value, and a value
     80 more than its characters: a str of two, or a number, with its place in a list and in the list of a form.
@@ -143,7 +147,7 @@ def memory_of(data: bytes) -> tuple[int, int]:
 
 
 def read_fields(data: bytes, limit: int) -> dict[str, Any]:
-    """Return the fields of a body; raises `Refusal`."""
+    """Return the fields of a body of JSON, unchecked; raises `Refusal`. limit: the most bytes of the body."""
     try:
         fields = parse_json(data, limit)
     except FormatError as error:
@@ -157,7 +161,7 @@ def read_form(fields: dict[str, Any], form: type[AnyForm], strict: bool = True) 
     """Return checked fields; raises `Refusal`, which names the field. strict: False reads numbers from texts."""
     known = form.__struct_fields__
     for name in fields:
-        if name not in known:
+        if name not in known:       # a misspelled option would otherwise have no effect, unseen
             raise Refusal("wrong", f"there is no field {listed([name])}{nearest(name, known)}; this route has "
                           f"{', '.join(known)}", listed([name]))
     try:
@@ -171,6 +175,7 @@ def read_form(fields: dict[str, Any], form: type[AnyForm], strict: bool = True) 
     except UnicodeEncodeError:
         raise Refusal("wrong", "a text has half of a surrogate pair, and so it is not valid Unicode") from None
     except msgspec.ValidationError as error:
+        # msgspec says "MESSAGE - at `$.name[0]`"; for a missing field, the place is that of the object around it.
         match = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", str(error), re.DOTALL)
         assert match is not None
         missing = re.fullmatch(r"Object missing required field `(\w+)`", match[1])
@@ -183,14 +188,16 @@ def read_form(fields: dict[str, Any], form: type[AnyForm], strict: bool = True) 
 
 
 def _with_joined_parts(fields: dict[str, Any]) -> dict[str, Any] | None:
-    """Return fields in which each text that came as {"content": [parts]} is the text of its parts; None without any.
+    """Return fields in which each {"content": [parts]} is replaced by the text of its parts; None if there is none.
 
-    Raises `Refusal` for a part that is no text. A list of parts alone stays as it is: it may be one text, or several.
+    Raises `Refusal` for a part that is no text. A list of parts without "content" stays as it is: it may mean one text
+    or several. The values of the caller are not changed.
     """
-    found = False
+    any_joined = False
 
     def joined(value: Any, place: str) -> Any:
-        nonlocal found
+        """Return a value, at `place` of the body, in which such objects are replaced at any depth."""
+        nonlocal any_joined
         if isinstance(value, list):
             return [joined(item, f"{place}[{i}]") if isinstance(item, (list, dict)) else item
                     for i, item in enumerate(value)]
@@ -199,9 +206,9 @@ def _with_joined_parts(fields: dict[str, Any]) -> dict[str, Any] | None:
         parts = value.get("content")
         if value.keys() != {"content"} or not isinstance(parts, list):
             return {name: joined(item, f"{place}.{name}") for name, item in value.items()}
-        found = True
+        any_joined = True
         if len(parts) == 1 and isinstance(parts[0], dict) and "text" not in parts[0]:
-            return parts[0]     # an image
+            return parts[0]     # an image, which `images.py` reads
         for i, part in enumerate(parts):
             if not isinstance(part, dict) or part.keys() != {"type", "text"} or part["type"] != "text" or (
                     not isinstance(part["text"], str)):
@@ -210,41 +217,44 @@ def _with_joined_parts(fields: dict[str, Any]) -> dict[str, Any] | None:
         return "".join(part["text"] for part in parts)
 
     fields = {name: joined(value, name) if name in TEXT_FIELDS else value for name, value in fields.items()}
-    return fields if found else None
+    return fields if any_joined else None
 
 
 @cache
 def _choices(form: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the values of each field of a form that has fixed ones, as a message lists them."""
-    found = {}
+    """Return "A, B or C" for each field of a form whose type is a `Literal` of such values."""
+    choices = {}
     for name, kind in get_type_hints(form).items():
         if values := [str(value) for value in _literals(kind)]:
-            found[name] = " or ".join(part for part in (", ".join(values[:-1]), values[-1]) if part)
-    return found
+            choices[name] = " or ".join(part for part in (", ".join(values[:-1]), values[-1]) if part)
+    return choices
 
 
 def _literals(kind: Any) -> list[Any]:
-    """Return the values of all `Literal` in a type."""
+    """Return the values of all `Literal` in a type such as `Literal["a", "b"] | None`."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     return [value for part in get_args(kind) for value in _literals(part)]
 
 
 def _at(fields: Any, name: str) -> Any:
-    """Return the value at a place such as `name[0]` of a body."""
+    """Return the value at a place of a body, such as `input[0].image`."""
     for part in re.findall(r"\w+", name):
         fields = fields[int(part)] if isinstance(fields, list) else fields[part]
     return fields
 
 
 def check_items(name: str, items: Sequence[Any], what: str = "text") -> None:
-    """Raise `Refusal` for an empty list; the message has the name of the field."""
+    """Raise `Refusal` for an empty list. name: the field's. what: the noun for an item, in the message."""
     if not items:
         raise Refusal("empty", f"{name} is an empty list; give at least one {what}", name)
 
 
 def check_most(name: str, count: int, most: int, unit: str, made: str) -> None:
-    """Raise `Refusal` for a field with more characters or ids than are made tokens or texts in one request."""
+    """Raise `Refusal` for a field with more than `most` items.
+
+    unit: what is counted, "characters" or "ids". made: what the items become, for the message: "tokens" or "texts".
+    """
     if count > most:
         raise Refusal("too_large", f"{name} has {count:,} {unit}, and at most {most:,} are made {made} in one request; "
                       "send several", name)
@@ -272,36 +282,39 @@ def texts_or_ids(name: str, value: Any) -> tuple[list[Any], bool]:
 
 
 def characters_of(inputs: Sequence[Any]) -> int:
-    """Return the characters of inputs that are texts, or tuples of texts."""
-    return sum(len(one) if isinstance(one, str) else sum(map(len, one)) if isinstance(one, tuple) else 0
-               for one in inputs)
+    """Return the number of characters of all texts and tuples of texts among the inputs; others count 0."""
+    texts = (text for item in inputs for text in (item if isinstance(item, tuple) else (item,)))
+    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def top_of(top_n: int | None) -> dict[str, int]:
-    """Return the option for how many of the best documents an answer has; raises `Refusal`."""
+    """Return the option `top_k`, how many of the best documents an answer has, {} for all of them; raises `Refusal`."""
     if top_n is not None and top_n < 1:
         raise Refusal("wrong", f"top_n must be at least 1, not {top_n}", "top_n")
     return {} if top_n is None else {"top_k": top_n}
 
 
 def check_not_empty(name: str, texts: Sequence[Any]) -> None:
-    """Raise `Refusal` for an empty text, or a pair of empty texts, in a family whose routes take none."""
+    """Raise `Refusal` for an empty text, or a pair of empty texts, in a field whose family of routes forbids them."""
     for i, text in enumerate(texts):
         if text == "" or text == ("", ""):
             raise Refusal("empty", f"{name}: text {i} is empty", name)
 
 
 def role_of(form: Form) -> str | None:
-    """Return the role of the texts, "query" or "document", if the request has one."""
+    """Return the role of the texts, "query" or "document", by `input_type`; None if that names none."""
     return None if form.input_type is None else ROLES.get(form.input_type.lower())
 
 
 def dimensions_of(form: Any, model: AnyModel) -> dict[str, Any]:
-    """Return the option for the field `dimensions`; raises `Refusal` for more than the vectors of the model have."""
+    """Return the option `truncate_dim` for the field `dimensions`; raises `Refusal` for more than the model has.
+
+    Returns {} if the field is missing. form: has the property `dimensions`.
+    """
     dimensions = form.dimensions
     if dimensions is None or not isinstance(model, Engine):
         return {}
-    engine = model.engine_of(role_of(form) if model.routes else None)
+    engine = model.engine_of(role_of(form) if model.routes else None)       # some models have one encoder a role
     whole = engine if engine.text is None else engine.with_text(truncate_dim=None)
     most = whole.get_embedding_dimension()
     if not 1 <= dimensions <= most:
@@ -312,21 +325,27 @@ def dimensions_of(form: Any, model: AnyModel) -> dict[str, Any]:
 
 
 def finite(array: Any) -> np.ndarray:
-    """Return numbers as an array that orjson writes; raises `NotFinite` if one is NaN or infinite."""
+    """Return an array of any shape as orjson needs it, contiguous; raises `NotFinite` for NaN or infinity."""
     if not np.isfinite(array).all():
         raise NotFinite
     return np.ascontiguousarray(array)
 
 
 def scored_rows(rows: Sequence[Any], single: bool) -> JsonRows:
-    """Return the labels or tags of each input, or those of one alone; raises `NotFinite` for a score that is NaN."""
+    """Return the rows of labels or tags for `write_json`, or the only row itself; raises `NotFinite`.
+
+    rows: for each input a list of dicts with a "score". single: whether the client sent one input, not a list.
+    """
     for row in rows:
         finite([one["score"] for one in row])
     return JsonRows(rows[0] if single else rows)
 
 
 def options_of(form: Form, family: ErrorForm, model: AnyModel) -> dict[str, Any]:
-    """Return the options of a `Service` for the fields that all routes share; raises `Refusal`."""
+    """Return the options of a service (truncation, and at most one choice of a prompt) for a form; raises `Refusal`.
+
+    family: chooses what happens to long texts where the request does not say it.
+    """
     options: dict[str, Any] = {"truncation": _truncation(form, family, model)}
     if form.prompt_name is not None and form.input_type is not None:
         raise Refusal("wrong", "prompt_name and input_type both choose a prompt; give one of them", "input_type")
@@ -338,7 +357,7 @@ def options_of(form: Form, family: ErrorForm, model: AnyModel) -> dict[str, Any]
             options["role"] = role
         elif kind in PURPOSES:
             prompts = model.text.prompts if model.text is not None else {}
-            options["prompt"] = next((prompts[name] for name in prompts if name.lower() == kind), "")
+            options["prompt"] = next((prompt for name, prompt in prompts.items() if name.lower() == kind), "")
         else:
             raise Refusal("wrong", f"input_type must be one of {', '.join([*ROLES, *PURPOSES])}, not "
                           f"{shown(form.input_type)}", "input_type")
@@ -346,7 +365,7 @@ def options_of(form: Form, family: ErrorForm, model: AnyModel) -> dict[str, Any]
 
 
 def prompt_of(form: Form, model: AnyModel) -> str:
-    """Return the prompt that stands in front of each text of a request; raises `Refusal` and `InputError`."""
+    """Return the prompt that a request puts in front of each text, "" for none; raises `Refusal` and `InputError`."""
     options = options_of(form, TEI, model)
     if model.text is None:
         raise UnsupportedError(NO_TOKENIZER)
@@ -356,7 +375,10 @@ def prompt_of(form: Form, model: AnyModel) -> str:
 
 
 def _truncation(form: Form, family: ErrorForm, model: AnyModel) -> bool:
-    """Return whether long texts are cut; raises `Refusal` for an unknown word, and for a side that cannot be cut."""
+    """Return whether long texts are cut; raises `Refusal` for an unknown word, and for a side that cannot be cut.
+
+    The side must be the one that the tokenizer of the model cuts.
+    """
     cut, end = form.truncate, form.truncation_direction
     asked: Any = family.cuts if cut is None else cut        # a flag, or the side on which a text is cut
     if isinstance(cut, str):

@@ -1,4 +1,7 @@
-"""The images of requests, in base64 as clients of OpenAI, Jina, Cohere and Hugging Face send them."""
+"""Read the images of requests, in base64 as clients of OpenAI, Jina, Cohere and Hugging Face send them.
+
+The routes call it for fields that may have images; a worker decodes the pixels later, one image a step.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from .refusals import Refusal
 from .settings import MAX_IMAGE_PIXELS, MAX_IMAGES
 
 _PIXEL = 12
-"""The bytes of a pixel while an image is read: Pillow has four of each, of the image, turned, and in mode RGB."""
-_DATA = re.compile(r"data:(?P<kind>[^;,]*)(?P<options>[^,]*),", re.IGNORECASE)
+"""The bytes of a pixel while an image is read: Pillow has 4 in each of the image, its turned copy and its RGB copy."""
+_DATA_URL = re.compile(r"data:(?P<kind>[^;,]*)(?P<options>[^,]*),", re.IGNORECASE)      # its start, before the data
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_AS = "send the image itself, as data:image/png;base64,..."
+_ADVICE = "send the image itself, as data:image/png;base64,..."
 
 
 class Address(msgspec.Struct):
-    """What OpenAI's clients call an address, and here has the image itself; `detail` and others change nothing."""
+    """The object {"url": ...} of OpenAI's clients; the URL must hold the image itself. Other fields are ignored."""
 
     url: str
 
@@ -45,16 +48,17 @@ Inputs: TypeAlias = str | Item | list[str | int | list[int] | Item]
 
 @dataclass(frozen=True)
 class SentImages(Images):
-    """The images of a request, which a worker reads one by one; what is wrong with one names its place."""
+    """The images of a request, which a worker decodes one by one; an error names the image by its place in the body."""
 
     places: Sequence[str] = ()
+    """The place of each image of the request, such as "input[3]"; those of this part begin at `first`."""
 
     def parts(self, most: int | None = None) -> Iterator[range]:
-        """Yield the place of each image: reading one may take as long as a step may."""
+        """Yield a range of one image each, whatever `most` is: decoding one may take as long as a step may."""
         return super().parts(1)
 
     def passing(self, places: range) -> int:
-        """Return about how many bytes some images take while they are read; raises `Refusal` for too many pixels."""
+        """Return the memory that decoding the largest image of a range takes; raises `Refusal` for too many pixels."""
         pixels = 0
         for i in places:
             place = self.places[self.first + i]
@@ -68,7 +72,7 @@ class SentImages(Images):
 
     @contextmanager
     def named(self, i: int) -> Iterator[None]:
-        """Let an error of a block about image i of these be a `Refusal` with its place."""
+        """Turn an `InputError` of the block into a `Refusal` with the place of image `i` of this part."""
         try:
             yield
         except InputError as error:
@@ -82,7 +86,7 @@ def reads_images(model: AnyModel) -> bool:
 
 
 def inputs_of(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
-    """Return the inputs of a field as `images_or_texts` does, of which no text may be empty; raises `Refusal`."""
+    """Return `images_or_texts` of a field, and refuse an empty text; raises `Refusal`."""
     inputs, single = images_or_texts(name, value, model)
     if not isinstance(inputs, SentImages):
         check_not_empty(name, inputs)
@@ -90,9 +94,10 @@ def inputs_of(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
 
 
 def images_or_texts(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
-    """Return the inputs of a field of texts, token ids or images, and whether it has one input; raises `Refusal`.
+    """Return the inputs of a field, and whether it has one input, not a list; raises `Refusal`.
 
-    A text is an image where the model reads no texts, and where it is a data URL of an image.
+    The inputs are `SentImages`, or a list of texts or of lists of token ids. A str is an image where the model reads no
+    texts, and where it is a data URL.
     """
     single = isinstance(value, (str, Item))
     items = [value] if single else value
@@ -117,30 +122,31 @@ def images_or_texts(name: str, value: Any, model: AnyModel) -> tuple[Any, bool]:
 
 
 def sent_images(name: str, values: Sequence[str], model: AnyModel) -> SentImages:
-    """Return the images of a field that has nothing else; raises `Refusal`."""
+    """Return the images of a field that has images alone, each in base64; raises `Refusal`."""
     inputs, _ = inputs_of(name, [Item(image=value) for value in values], model)
     assert isinstance(inputs, SentImages)
     return inputs
 
 
 def _image_of(item: Any, place: str, model: AnyModel) -> bytes | None:
-    """Return the bytes of the image that an input has; None for an input of another kind. Raises `Refusal`."""
-    alone = reads_images(model) and model.text is None
-    data = item
+    """Return the bytes of the image file that an input has; None for a text or token ids. Raises `Refusal`."""
+    reads_no_texts = reads_images(model) and model.text is None
+    data = item     # from here on: the image in base64, or something else for an input that is no image
     if isinstance(item, Item):
-        given = [one for one in (item.image, item.image_url, item.text) if one is not None]
-        if len(given) != 1:
+        values = [value for value in (item.image, item.image_url, item.text) if value is not None]
+        if len(values) != 1:
             raise Refusal("wrong", f'{place} must be {{"image": ...}}, {{"image_url": {{"url": ...}}}} or '
                           '{"text": ...}, one of them', place)
         if item.text is not None and item.type is not None:
             raise Refusal("wrong", f"{place} is a part, which may be one text or belong to one; send the text "
                           'itself, or {"content": [parts]}', place)
-        data = None if item.text is not None else given[0].url if isinstance(given[0], Address) else given[0]
-    elif isinstance(item, str) and not alone and _DATA.match(item) is None:
+        data = values[0].url if isinstance(values[0], Address) else values[0]
+        data = None if item.text is not None else data
+    elif isinstance(item, str) and not reads_no_texts and _DATA_URL.match(item) is None:
         data = None
     if not isinstance(data, str):
-        if alone:
-            raise Refusal("unsupported", f"{place}: this model reads images, and no texts; {_AS}", place)
+        if reads_no_texts:
+            raise Refusal("unsupported", f"{place}: this model reads images, and no texts; {_ADVICE}", place)
         return None
     if not reads_images(model):
         raise Refusal("unsupported", f"{place}: this model reads texts, and no images", place)
@@ -148,17 +154,18 @@ def _image_of(item: Any, place: str, model: AnyModel) -> bytes | None:
 
 
 def _decoded(data: str, place: str) -> bytes:
-    """Return the bytes of an image in base64, with or without the start of a data URL; raises `Refusal`."""
+    """Return the bytes of an image from base64, which may stand in a data URL; raises `Refusal`."""
     begin = 0
-    if (found := _DATA.match(data)) is not None:
-        begin = found.end()
-        if not found["options"].lower().endswith(";base64") or not found["kind"].lower().startswith("image/"):
-            raise Refusal("wrong", f"{place}: {shown(found[0], 60)} is no start of an image in base64; {_AS}", place)
+    if (header := _DATA_URL.match(data)) is not None:
+        begin = header.end()
+        if not header["options"].lower().endswith(";base64") or not header["kind"].lower().startswith("image/"):
+            start = shown(header[0], 60)
+            raise Refusal("wrong", f"{place}: {start} is no start of an image in base64; {_ADVICE}", place)
     elif _ADDRESS.match(data):
-        raise Refusal("wrong", f"{place}: {shown(data, 60)} is an address, and nothing is fetched; {_AS}", place)
+        raise Refusal("wrong", f"{place}: {shown(data, 60)} is an address, and nothing is fetched; {_ADVICE}", place)
     if begin == len(data):
-        raise Refusal("empty", f"{place} is empty; {_AS}", place)
+        raise Refusal("empty", f"{place} is empty; {_ADVICE}", place)
     try:
         return base64.b64decode(data[begin:] if begin else data, validate=True)
     except ValueError as error:
-        raise Refusal("wrong", f"{place} is no base64: {error}; {_AS}", place) from None
+        raise Refusal("wrong", f"{place} is no base64: {error}; {_ADVICE}", place) from None

@@ -1,4 +1,4 @@
-"""The keys of clients: read from a file, kept as hashes, and compared in a time that does not depend on them."""
+"""`ApiKeys`: the API keys of a server's clients, read from a file or a variable, and kept as SHA-256 hashes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from ..base.errors import InputError
 from .settings import MAX_KEY, MAX_KEYS, check_size
 
 KEY_VARIABLE = "ENGINE_API_KEY"
-"""The variable of the environment with a key."""
+"""The environment variable that may hold one key."""
 _HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _SCHEME = b"bearer "
 
 
 class ApiKeys:
-    """The keys that a server accepts. Without any, it accepts every request."""
+    """The keys that a server accepts. Without any key, it accepts every request."""
 
     def __init__(self, lines: list[str]):
-        """lines: a key in each, or sha256: and the 64 hexadecimal digits of the hash of one. Raises `InputError`."""
+        """lines: a key in each, or "sha256:" and the 64 hexadecimal digits of a key's hash; # begins a comment.
+
+        Raises `InputError`.
+        """
         keys = [line.strip() for line in lines]
         keys = [key for key in keys if key and not key.startswith("#")]
         check_size("the longest key", max(map(len, keys), default=0), MAX_KEY, "give a shorter one")
@@ -35,7 +38,7 @@ class ApiKeys:
 
     @classmethod
     def read(cls, path: str) -> ApiKeys:
-        """Return the keys of a file of UTF-8 text, one a line; raises `InputError` for one without a key."""
+        """Return the keys of a file of UTF-8 text, one a line; raises `InputError` for a file without a key."""
         try:
             text = Path(path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -48,7 +51,7 @@ class ApiKeys:
 
     @classmethod
     def of(cls, path: str | None, variable: str | None) -> ApiKeys:
-        """Return the keys of a server: those of a file, and that of the variable `KEY_VARIABLE`, where they are given.
+        """Return the keys of a file and the key of a variable; either may be None, for no file or an unset variable.
 
         Raises `InputError` for a file or a variable without a key, so that neither lets every client in.
         """
@@ -64,20 +67,22 @@ class ApiKeys:
         return keys
 
     def owner(self, authorization: bytes) -> str | None:
-        """Return a name of the client with a header "Authorization: Bearer KEY"; None if its key is not known.
+        """Return a name for the sender of a header "Authorization: Bearer KEY"; None if the key is not accepted.
 
-        The name is the start of the key's hash; "" where no key is needed.
+        authorization: the value of the header, b"" without it. The name is the first 12 hexadecimal digits of the key's
+        hash; "" where no key is needed.
         """
         if not self._hashes:
             return ""
         is_bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
-        given = _hash(authorization[len(_SCHEME) :].strip() if is_bearer else b"")
+        key_hash = _hash(authorization[len(_SCHEME) :].strip() if is_bearer else b"")
         owner = ""
-        for one in self._hashes:        # all of them, so that the time says nothing about the place of a key
-            if hmac.compare_digest(one, given):
-                owner = given.hex()[:12]
+        for accepted in self._hashes:       # never stop early, so that the time tells nothing about the place of a key
+            if hmac.compare_digest(accepted, key_hash):
+                owner = key_hash.hex()[:12]
         return owner or None
 
 
 def _hash(key: bytes) -> bytes:
+    """Return the 32 bytes of a key's SHA-256 hash."""
     return hashlib.sha256(key).digest()

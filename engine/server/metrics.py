@@ -1,4 +1,7 @@
-"""Counts and times of requests, for Prometheus, by the names of text-embeddings-inference and some of our own."""
+"""`Metrics`: the page /metrics for Prometheus: TEI's metrics of requests, by its names (te_...), and ours (engine_...).
+
+`app.py` counts requests here; the numbers of queues and models come from the services when the page is made.
+"""
 
 from __future__ import annotations
 
@@ -17,37 +20,39 @@ from .text_service import TASKS as TEXT_TASKS
 from .text_service import TextService, TextStatistics
 
 _PARTS = ("", "_tokenization", "_queue", "_inference")
+"""The parts of a request whose times are measured, in the names of their metrics; "" is the whole request."""
 EMBEDDING = frozenset({"embed", "tokens", "sparse", "late"})
 """The tasks that TEI counts as embeddings; the others are predictions."""
 KINDS = ("embed", "predict", "generate")
+"""The kinds of tasks that have metrics of their own, as `_kind` maps tasks to them."""
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """What a server did until now. The thread of the event loop alone calls it."""
+    """The counts and times of all requests since the server started. Only the thread of the event loop calls it."""
 
     def __init__(self, services: Sequence[RequestService], infos: Sequence[Mapping[str, str]]):
-        """infos: the labels of `engine_model_info` of each model."""
+        """services: one a model. infos: for each model the labels of its `engine_model_info`."""
         self._services, self._infos = services, infos
         self._requests: Counter[tuple[str, str]] = Counter()
-        """By the name of the metric, and the value of its label: a method, or the reason of a refusal."""
+        """Counts by (name of the metric, value of its label): the label is a method, or the reason of a refusal."""
         self._tasks: Counter[str] = Counter()
-        """By the name of the metric, such as te_embed_count."""
+        """Counts by the name of the metric, such as te_embed_count."""
         self._times = {kind: [Histogram(SECONDS) for _ in _PARTS] for kind in KINDS}
-        """Of each kind, a histogram for each of `_PARTS`, in their order."""
+        """Seconds: for each kind a histogram for each of `_PARTS`, in their order."""
         self._lengths = Histogram([2.0**i for i in range(18)])
-        """Of the tokens of an input."""
+        """The number of tokens of each input; buckets to 131,072."""
         self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._registry.register(self)       # it calls `collect` for each page
 
     def begin(self, task: str, single: bool) -> None:
-        """Count a request that was understood."""
+        """Count a request whose body was understood. task: "" if it needs no model. single: if it has one input."""
         self._requests["te_request_count", _method(single)] += 1
         if task:
             self._tasks[f"te_{_kind(task)}_count"] += 1
 
     def answer(self, task: str, single: bool, seconds: float, times: Times, tokens: Sequence[int]) -> None:
-        """Count an answer. tokens: how many the model read of each input."""
+        """Count an answer. seconds: from request to answer. tokens: the number of tokens of each input."""
         self._requests["te_request_success", _method(single)] += 1
         if not task:
             return
@@ -60,11 +65,11 @@ class Metrics:
             self._lengths.add(length)
 
     def refuse(self, reason: str) -> None:
-        """Count a request without an answer."""
+        """Count a request that got no answer, by its reason."""
         self._requests["te_request_failure", reason] += 1
 
     def text(self) -> bytes:
-        """Return all numbers in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -81,7 +86,8 @@ class Metrics:
         for name in (f"te_{kind}_{what}" for kind in KINDS for what in ("count", "success")):
             yield _number(name, "Requests for vectors (embed), for labels, tags and ranks (predict), or for texts "
                           "(generate)", self._tasks[name])
-        times = {"request": [sum_of(both) for both in zip(*self._times.values(), strict=True)], **self._times}
+        # Each part of all kinds together, and of each kind alone.
+        times = {"request": [sum_of(kinds) for kinds in zip(*self._times.values(), strict=True)], **self._times}
         for kind, histograms in times.items():
             for part, histogram in zip(_PARTS, histograms, strict=True):
                 yield histogram.family(f"te_{kind}{part}_duration", "Seconds of a request, or of a part of it")
@@ -97,29 +103,30 @@ class Metrics:
         yield info
 
     def _shared(self, counts: Sequence[Any]) -> Iterator[Metric]:
-        """Yield what all models have."""
+        """Yield the metrics that models of all kinds have. counts: the statistics of each service."""
         yield _number("te_queue_size", "Requests that wait for their answer",
                       sum(each.waiting_requests for each in counts), "gauge")
         yield _number("engine_queue_bytes", "Memory of what waits, and of answers that are not whole",
-                      counts[0].waiting_bytes, "gauge")
+                      counts[0].waiting_bytes, "gauge")       # all services share one count
         yield _number("engine_log_lines_lost_total", "Lines of the log that nobody read, or that could not be written",
                       logs.WRITER.lost)
         rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")
-        for reason, name in (("overloaded", "refused"), ("late", "expired"), ("gone", "cancelled"),
-                             ("failed", "failed")):
+        for reason, field in (("overloaded", "refused"), ("late", "expired"), ("gone", "cancelled"),
+                              ("failed", "failed")):
             rejected.add_sample("engine_rejected_total", {"reason": reason},
-                                sum(getattr(each, name) for each in counts))
+                                sum(getattr(each, field) for each in counts))
         yield rejected
 
 
 def _of_encoders(counts: Sequence[ServiceStatistics]) -> Iterator[Metric]:
-    """Yield what models have that compute whole sequences, all of them together."""
+    """Yield the metrics of models that compute whole sequences, summed over these models."""
     if not counts:
         return
-    for name, text, parts, total in (
+    # Two fields of `ServiceStatistics` each: the counts in buckets, whose bounds are powers of two, and their sum.
+    for name, text, buckets, total in (
             ("te_batch_next_size", "Sequences of a batch", "by_sequences", "sequences"),
             ("te_batch_next_tokens", "Tokens of a batch", "by_tokens", "tokens")):
-        yield sum_of([Histogram([2.0**i for i in range(len(getattr(each, parts)) - 1)], getattr(each, parts),
+        yield sum_of([Histogram([2.0**i for i in range(len(getattr(each, buckets)) - 1)], getattr(each, buckets),
                                 getattr(each, total)) for each in counts]).family(name, text)
     for name, text, field in (      # gauges, and counters where a name ends in _total
             ("engine_queue_tokens", "Tokens that wait to be computed", "waiting_tokens"),
@@ -132,16 +139,16 @@ def _of_encoders(counts: Sequence[ServiceStatistics]) -> Iterator[Metric]:
         yield _number(name, text, sum(getattr(each, field) for each in counts), "gauge")
 
 
-def _of_texts(found: Sequence[tuple[TextService, TextStatistics]]) -> Iterator[Metric]:
-    """Yield what models have that write texts, all of them together."""
-    if not found:
+def _of_texts(models: Sequence[tuple[TextService, TextStatistics]]) -> Iterator[Metric]:
+    """Yield the metrics of models that write texts, summed over these models."""
+    if not models:
         return
     for name, text, part in (
             ("engine_first_token_seconds", "Seconds from the admission of a request to its first token", "first_token"),
             ("engine_token_gap_seconds", "Seconds between two tokens of an answer", "gaps"),
             ("engine_step_rows", "Answers that get a token in a step", "rows")):
-        yield sum_of([getattr(service, part) for service, _ in found]).family(name, text)
-    queues = [numbers.queue for _, numbers in found]
+        yield sum_of([getattr(service, part) for service, _ in models]).family(name, text)
+    queues = [numbers.queue for _, numbers in models]
     for name, text, field in (
             ("engine_prompt_tokens_read_total", "Tokens of prompts that the model has read", "read_tokens"),
             ("engine_prompt_tokens_found_total", "Tokens of prompts that were in the cache", "found_tokens"),
@@ -156,11 +163,11 @@ def _of_texts(found: Sequence[tuple[TextService, TextStatistics]]) -> Iterator[M
             ("engine_new_tokens_per_second", "The measured rate of new tokens", "rate"),
             ("engine_prompt_tokens_per_second", "The measured rate at which prompts are read", "read_rate"),
             ("engine_cache_tokens_most", "The bound of engine_cache_tokens", "most_tokens")):
-        yield _number(name, text, sum(getattr(each, field) for _, each in found), "gauge")
+        yield _number(name, text, sum(getattr(each, field) for _, each in models), "gauge")
 
 
 def _number(name: str, text: str, value: Any, kind: str = "unknown") -> Metric:
-    """Return one number; a name that ends in _total is a counter, to which Prometheus puts that end itself."""
+    """Return a metric of one number. A name that ends in _total makes a counter, to which Prometheus adds that end."""
     base = name.removesuffix("_total")
     metric = Metric(base, text, kind if base == name else "counter")
     metric.add_sample(name, {}, value)
@@ -168,8 +175,10 @@ def _number(name: str, text: str, value: Any, kind: str = "unknown") -> Metric:
 
 
 def _method(single: bool) -> str:
+    """Return TEI's label for a request of one input, or of a list."""
     return "single" if single else "batch"
 
 
 def _kind(task: str) -> str:
+    """Return the one of `KINDS` under which TEI counts a task of a service."""
     return "embed" if task in EMBEDDING else "generate" if task in (*TEXT_TASKS, "transcribe") else "predict"

@@ -1,4 +1,4 @@
-"""Read a body of multipart/form-data as it comes: its one file to a temporary file on disk, its fields to memory."""
+"""Parse a multipart/form-data body while it arrives: its one file goes to a temporary file, its fields to memory."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .settings import MAX_FIELDS, check_size
 
 _PLAIN = (b"", b"7bit", b"8bit", b"binary")
 """The transfer encodings that leave bytes as they are."""
-_OF_FIELD = 1024
-"""What each field counts beside its bytes, for its name and its headers."""
+_FIELD_BYTES = 1024
+"""The bytes that a field counts beside those of its value, for its name and its headers."""
 
 
 class Upload:
-    """A file that a client sends, on disk without a name, and the bytes on disk that its request takes.
+    """A file that a client sends, which lies on disk without a name, and the count of the bytes that it takes there.
 
-    Whoever makes it closes it. A worker that has taken the file closes that itself: it may be reading it when nobody
-    waits for the answer any more, and the descriptor must not become another file's under its hands.
+    The request that made it closes it. A worker that has taken the file closes the file itself: it may still read it
+    after the request has ended, when the number of its descriptor must not go to another file.
     """
 
     def __init__(self, disk: Memory, key: str):
-        """disk: counts the bytes of all requests on disk. key: whose request it is."""
+        """disk: counts the bytes of all requests on disk. key: the name of the client, by its API key."""
         self.room = Room(disk, key)
         self.size = 0
         """The bytes of the file so far."""
@@ -39,12 +39,12 @@ class Upload:
 
     def close(self) -> None:
         """Close the file, unless a worker has taken it, and give the bytes back."""
-        if (file := self._taken()) is not None:
+        if (file := self._remove_file()) is not None:
             file.close()
         self.room.close()
 
     def write(self, data: bytes) -> None:
-        """Append bytes; raises `Limit` and `Overloaded` where there is no room for them."""
+        """Append bytes; raises `Limit` and `Overloaded` where the limit on disk has no room for them."""
         self.room.hold(self.size + len(data))
         assert self._file is not None
         write(self._file, data)
@@ -52,31 +52,33 @@ class Upload:
 
     def take(self) -> IO[bytes]:
         """Return the file, at its start, which the caller closes; raises `Cancelled` if the request has ended."""
-        if (file := self._taken()) is None:
+        if (file := self._remove_file()) is None:
             raise Cancelled
         file.seek(0)
         return file
 
-    def _taken(self) -> IO[bytes] | None:
+    def _remove_file(self) -> IO[bytes] | None:
+        """Return the file to its one new owner, the first caller, and None to later ones. Any thread may call it."""
         with self._lock:
             file, self._file = self._file, None
         return file
 
 
 def temporary() -> IO[bytes]:
-    """Return a new file on disk without a name; raises `Refusal` where there can be none."""
+    """Return a new temporary file without a name, to write and read; raises `Refusal` if the disk is full."""
     with _on_disk():
         return tempfile.TemporaryFile(prefix="engine-")
 
 
 def write(file: IO[bytes], data: bytes) -> None:
-    """Write to such a file; raises `Refusal` where the disk is full."""
+    """Append bytes to a temporary file; raises `Refusal` if the disk is full."""
     with _on_disk():
         file.write(data)
 
 
 @contextmanager
 def _on_disk() -> Iterator[None]:
+    """Turn an `OSError` of the block into a `Refusal`."""
     try:
         yield
     except OSError as error:
@@ -85,10 +87,10 @@ def _on_disk() -> Iterator[None]:
 
 
 class FormParts:
-    """The parts of a body, which is fed as it comes."""
+    """The parser of one body: `feed` it each piece, then call `end`, and read `fields`."""
 
     def __init__(self, content_type: bytes, name: str, upload: Upload):
-        """content_type: the header of the body. name: of the one part that is a file. upload: gets its bytes.
+        """content_type: the header of the body. name: the field with the file. upload: gets the bytes of the file.
 
         Raises `Refusal` for another type of body.
         """
@@ -98,12 +100,15 @@ class FormParts:
                           "multipart/form-data, as curl does with -F file=@FILE")
         self.fields: dict[str, list[str]] = {}
         """The values of each field, in their order."""
-        self.has_file = False
+        self.has_file = False       # whether the file has begun
         self._name, self._upload, self._ended = name, upload, False
-        self._header = b"", b""         # the name and the value of the present header of a part
+        # Of the part that is read now: the header that is read (name, value), those before by their names, the field
+        # (None for the file), and the bytes of its value so far.
+        self._header = b"", b""
         self._headers: dict[bytes, bytes] = {}
-        self._field: str | None = None      # the field that is read now, if the part is none with the file
-        self._data, self._size = b"", 0
+        self._field: str | None = None
+        self._data = b""
+        self._size = 0      # bytes that all fields count
         callbacks = {"on_part_begin": self._begin, "on_header_field": self._header_name,
                      "on_header_value": self._header_value, "on_header_end": self._end_header,
                      "on_headers_finished": self._open, "on_part_data": self._add, "on_part_end": self._close,
@@ -114,18 +119,20 @@ class FormParts:
             raise Refusal("wrong", f"the header content-type has a wrong boundary: {error}") from None
 
     def feed(self, data: bytes) -> None:
-        """Read the next bytes; raises `Refusal` for wrong ones, and `Limit` and `Overloaded` as `Upload.write` does."""
+        """Parse the next bytes of the body; raises `Refusal` for wrong ones, `Limit`, and `Overloaded`."""
         try:
             self._parser.write(data)
         except FormParserError as error:
             raise Refusal("wrong", f"the body is no multipart/form-data that can be read: {error}") from None
 
     def end(self) -> None:
-        """Check that all is there; raises `Refusal`."""
+        """Check that the body was whole and had its file; raises `Refusal`."""
         if not self._ended:
             raise Refusal("wrong", "the body ends before its last boundary")
         if not self.has_file:
             raise Refusal("wrong", f"{self._name}: the field is missing; send a file in it", self._name)
+
+    # The parser calls the methods below, those of headers with a slice of its buffer: data[start:end].
 
     def _begin(self) -> None:
         self._headers = {}
@@ -137,14 +144,15 @@ class FormParts:
         self._header = self._header[0], self._header[1] + data[start:end]
 
     def _end_header(self) -> None:
+        """Keep the header that is whole now, by its name in lower case."""
         (name, value), self._header = self._header, (b"", b"")
         self._headers[name.lower()] = value.strip()
 
     def _open(self) -> None:
-        """Begin a part whose headers are whole."""
+        """Begin the value of a part whose headers are whole: the file or a field; raises `Refusal` and `Limit`."""
         options = parse_options_header(self._headers.get(b"content-disposition"))[1]
         name = _text("the name of a part", options.get(b"name", b""))
-        if self._headers.get(b"content-transfer-encoding", b"").lower() not in _PLAIN:
+        if self._headers.get(b"content-transfer-encoding", b"").lower() not in _PLAIN:      # base64, for one
             raise Refusal("wrong", f"the part {listed([name])} has a transfer encoding; send its bytes as they are")
         is_file = b"filename" in options or name == self._name
         if is_file and (name != self._name or self.has_file):
@@ -153,9 +161,10 @@ class FormParts:
         self.has_file |= is_file
         self._field, self._data = None if is_file else name, b""
         if not is_file:
-            self._count(_OF_FIELD)
+            self._count(_FIELD_BYTES)
 
     def _add(self, data: bytes, start: int, end: int) -> None:
+        """Add bytes to the value of the part that is read."""
         if self._field is None:
             self._upload.write(data[start:end])
             return
@@ -163,11 +172,12 @@ class FormParts:
         self._data += data[start:end]
 
     def _count(self, size: int) -> None:
-        """Count bytes of fields; raises `Limit`."""
+        """Add bytes to the size of all fields; raises `Limit` beyond `MAX_FIELDS`."""
         self._size += size
         check_size("the form, beside its file,", self._size, MAX_FIELDS, "send less")
 
     def _close(self) -> None:
+        """End the part that is read; the value of a field is added to `fields`."""
         if self._field is not None:
             self.fields.setdefault(self._field, []).append(_text(f"the field {listed([self._field])}", self._data))
 
@@ -176,6 +186,7 @@ class FormParts:
 
 
 def _text(what: str, data: bytes) -> str:
+    """Return bytes as text; raises `Refusal` if they are no UTF-8. what: their name in the message."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The routes of OpenAI and of vLLM, and our own: forms of requests, and bodies of answers."""
+"""The routes /v1/embeddings of OpenAI, /score of vLLM, and our own /tag: fields of requests, and bodies of answers."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class EmbeddingsForm(Form):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
     user: str | None = None
-    """Who the client's user is; nothing depends on it."""
+    """The client's name for its user, which is ignored."""
 
 
 class ScoreForm(Form):
-    """A request to /score, with the two names that vLLM has for each field."""
+    """A request to /score. vLLM has two names for each of its fields: text_1 or queries, text_2 or documents."""
 
     text_1: str | list[str] | None = None
     text_2: str | list[str] | None = None
@@ -54,17 +54,18 @@ class TagForm(Form):
 
     inputs: str | list[str]
     aggregation_strategy: str = "simple"
-    """As in `Engine.tag`, whose default gives the tags of tokens; clients want entities."""
+    """The argument of `Engine.tag`; its default there gives tags of tokens, and here entities, which clients want."""
     ignore_labels: list[str] = msgspec.field(default_factory=lambda: [*TagOptions.ignore_labels])
     stride: int | None = TagOptions.stride
     words: str = TagOptions.words
 
 
 def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:
-    """Return the work for vectors in OpenAI's form."""
+    """Return the work for a request to /v1/embeddings; raises `Refusal`."""
     inputs, single = inputs_of("input", form.input, model)
 
     def body(answer: Answer, asked: Asked) -> Any:
+        """Return the JSON of an answer: one vector for each input, as numbers or float32 in base64."""
         vectors = finite(shortened(answer.value, form.dimensions))
         rows: Any = vectors
         if form.encoding_format == "base64":
@@ -76,16 +77,16 @@ def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:
 
 
 def usage(answer: Answer) -> dict[str, int]:
-    """Return how many tokens the model read, in OpenAI's form."""
+    """Return OpenAI's field `usage`: how many tokens the model read."""
     tokens = sum(answer.tokens)
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
 def score(form: ScoreForm, model: AnyModel) -> Wanted:
-    """Return the work for the scores of pairs in vLLM's form."""
+    """Return the work for a request to /score: one text_1 against each text_2, or as many of both; raises `Refusal`."""
     first, second = _one_of(form, "text_1", "queries"), _one_of(form, "text_2", "documents")
     single = isinstance(first, str) and isinstance(second, str)
-    firsts, seconds = ([one] if isinstance(one, str) else one for one in (first, second))
+    firsts, seconds = ([texts] if isinstance(texts, str) else texts for texts in (first, second))
     check_items("text_1", firsts)
     check_items("text_2", seconds)
     if isinstance(first, str) or len(firsts) == 1:      # one text is compared with each of the others
@@ -96,19 +97,20 @@ def score(form: ScoreForm, model: AnyModel) -> Wanted:
     pairs = list(zip(firsts, seconds, strict=True))
 
     def body(answer: Answer, asked: Asked) -> Any:
-        if answer.value.ndim > 1:
+        """Return the JSON of an answer: a score for each pair."""
+        if answer.value.ndim > 1:       # [pairs, labels]
             raise Refusal("unsupported", f"this model has {answer.value.shape[1]} labels, and a score is one number; "
                           "/predict gives all")
         return {"id": asked.request, "object": "list", "created": int(time.time()), "model": asked.model,
-                "data": JsonRows({"index": i, "object": "score", "score": one}
-                             for i, one in enumerate(finite(answer.value))),
+                "data": JsonRows({"index": i, "object": "score", "score": score}
+                                 for i, score in enumerate(finite(answer.value))),
                 "usage": usage(answer) | {"completion_tokens": 0}}
 
     return Wanted("score", pairs, body, single=single)
 
 
 def tag(form: TagForm, model: AnyModel) -> Wanted:
-    """Return the work for the tags of texts."""
+    """Return the work for a request to /tag; raises `Refusal`."""
     single = isinstance(form.inputs, str)
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
     check_items("inputs", texts)
@@ -120,19 +122,19 @@ def tag(form: TagForm, model: AnyModel) -> Wanted:
 
 
 def _labels_of(form: TagForm, model: AnyModel) -> list[str]:
-    """Return the labels to ignore that the model has, with B- or I- before them or without: a body may name a million.
-    """
+    """Return the labels to ignore, each once, without those that the model lacks: a body may name a million labels."""
     head = model.heads.get("tag") if isinstance(model, Engine) else None
+    # A label may be named with its B- or I-, or without.
     known = {name for label in (head.labels if head is not None else ()) for name in (label, label.split("-", 1)[-1])}
     return [label for label in dict.fromkeys(form.ignore_labels) if label in known]
 
 
 def _one_of(form: ScoreForm, name: str, other: str) -> str | list[str]:
-    """Return the field of a form that has one of two names; raises `Refusal`."""
-    given = [one for one in (getattr(form, name), getattr(form, other)) if one is not None]
-    if len(given) != 1:
+    """Return the value of a field that has two names, of which the request must have exactly one; raises `Refusal`."""
+    values = [value for value in (getattr(form, name), getattr(form, other)) if value is not None]
+    if len(values) != 1:
         raise Refusal("wrong", f"{name}: give {name}, which may also be called {other}, once", name)
-    return given[0]
+    return values[0]
 
 
 ROUTES = tuple(Route(path, kind) for paths, kind in (

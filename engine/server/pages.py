@@ -1,4 +1,4 @@
-"""The pages of a server, which Starlette answers: health, metrics, the model; and the errors of paths and methods."""
+"""The GET pages of a server (health, metrics, models), and the errors of unknown paths and methods, by Starlette."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from .served import Named, Receive, Scope, Send, Served, headers_of
 
 
 def make_pages(served: Served, endpoints: Mapping[str, Any]) -> Starlette:
-    """Return the application of the pages, which knows the paths of all endpoints.
+    """Return the application of the pages.
 
-    endpoints: the ASGI applications of the routes, by their paths.
+    endpoints: the ASGI applications of the POST routes, by their paths, which it lists in its errors.
     """
     paths = [Path(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
+    # /health and /metrics need no key, as the programs that call them have none.
     for path, answer in (("/health", _health), ("/ping", _health), ("/", _health), ("/metrics", _metrics),
                          ("/info", _info), ("/v1/models", _models), ("/models", _models),
                          ("/tokenizer_info", _tokenizer_info),
@@ -38,13 +39,14 @@ def make_pages(served: Served, endpoints: Mapping[str, Any]) -> Starlette:
 
 
 class Page:
-    """Answers GET with what a function makes of the server, as an ASGI application."""
+    """An ASGI application that answers GET with the result of a function."""
 
     def __init__(self, served: Served, answer: Callable[[Served, Scope], Response], is_open: bool):
-        """is_open: whether the page needs no key."""
+        """answer: returns the page, or raises `Refusal`. is_open: whether the page needs no key."""
         self._served, self._answer, self._is_open = served, answer, is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, in TEI's form of errors for the pages of TEI."""
         headers = headers_of(scope)
         request_id, form = self._served.id_of(headers), TEI if self._answer in (_info, _health) else OPENAI
         try:
@@ -58,7 +60,7 @@ class Page:
 
 
 def _refused_page(served: Served, form: ErrorForm, refusal: Refusal, request_id: str) -> Response:
-    """Count a refusal, and return the answer that says why, with the id of the request in its headers."""
+    """Count a refusal in the metrics, and return the error as a response with the id of the request."""
     served.metrics.refuse(refusal.reason)
     status, headers, body = refused(form, refusal, request_id)
     return _response(status, [*headers, (b"x-request-id", request_id.encode())], body)
@@ -73,19 +75,19 @@ def _json(value: Any) -> Response:
 
 
 def _refuse_path(served: Served, paths: Sequence[str], request: Request, error: HTTPException) -> Response:
-    """Answer a path or a method that there is not. paths: those of all routes."""
+    """Return the error for an unknown path or a wrong method. paths: of the POST routes, for the message."""
     reason = "method" if error.status_code == 405 else "path"
-    what = f"this path does not take {request.method[:20]}" if reason == "method" else "there is no such path here"
-    refusal = Refusal(reason, f"{what}; POST goes to {', '.join(paths)}")
+    fault = f"this path does not take {request.method[:20]}" if reason == "method" else "there is no such path here"
+    refusal = Refusal(reason, f"{fault}; POST goes to {', '.join(paths)}")
     response = _refused_page(served, OPENAI, refusal, served.id_of(headers_of(request.scope)))
-    response.headers.update(error.headers or {})
+    response.headers.update(error.headers or {})        # Allow, for a wrong method
     return response
 
 
 def _health(served: Served, scope: Scope) -> Response:
-    """Return 200: the service computed a batch when it was made.
+    """Return 200 with no body: each service computed a batch when it started, so it works.
 
-    A server that stops is not healthy, nor is one whose model has changed.
+    Raises `Refusal` (503) when the server stops, and when a file of the model has changed.
     """
     if served.closing:
         raise Refusal("closing", "the server stops, and takes no more requests")
@@ -98,25 +100,27 @@ def _metrics(served: Served, scope: Scope) -> Response:
 
 
 def _models(served: Served, scope: Scope) -> Response:
-    return _json({"object": "list", "data": [_model_of(served, each, name) for each in served.models
-                                             for name in each.names]})
+    """Return OpenAI's list of all models, one object for each name."""
+    return _json({"object": "list", "data": [_model_of(served, model, name) for model in served.models
+                                             for name in model.names]})
 
 
 def _model(served: Served, scope: Scope) -> Response:
+    """Return OpenAI's object of the model that the path names; raises `Refusal` for an unknown name."""
     name = scope["path_params"]["name"]
-    found = served.named(name)
-    return _json(_model_of(served, found, name if name in found.names else found.names[0]))
+    model = served.named(name)
+    return _json(_model_of(served, model, name if name in model.names else model.names[0]))      # never a silent name
 
 
 def _model_of(served: Served, model: Named, name: str) -> dict[str, Any]:
-    """Return what OpenAI says of a model, with the names that vLLM and others have for the length of its context."""
+    """Return OpenAI's object of a model, with vLLM's and other fields for the length of its context, in tokens."""
     longest = model.service.longest
     return {"id": name, "object": "model", "created": served.created, "owned_by": "encoder-engine",
             "max_input_length": longest, "max_model_len": longest, "kind": model.service.kind}
 
 
 def _tokenizer_info(served: Served, scope: Scope) -> Response:
-    """Return what vLLM says of the tokenizer of the first model that writes texts: special tokens, and the template."""
+    """Return vLLM's /tokenizer_info for the first model that writes texts: its special tokens and chat template."""
     service = served.named(None, ("generate",)).service
     if "generate" not in service.tasks or service.model.text is None:
         raise Refusal("unsupported", f"/tokenizer_info needs a model that writes texts, and {service.serves}")
@@ -127,13 +131,13 @@ def _tokenizer_info(served: Served, scope: Scope) -> Response:
 
 
 def _info(served: Served, scope: Scope) -> Response:
-    """Return what TEI's /info has of this server, and the tasks of the model."""
+    """Return TEI's /info for the first model, with None for what this server has not, and some fields of ours."""
     model, settings = served.service.model, served.settings
     labels = [] if not hasattr(model, "heads") else getattr(model.heads.get("classify"), "labels", None) or []
     classes = {"id2label": {str(i): label for i, label in enumerate(labels)},
                "label2id": {label: i for i, label in enumerate(labels)}}
     tasks = served.service.tasks
-    if "rank" in tasks:
+    if "rank" in tasks:     # TEI's model_type is an object with one key
         kind: dict[str, Any] = {"reranker": classes}
     elif served.service.kind == "generate":
         kind = {"generator": {"fingerprint": served.service.fingerprint}}

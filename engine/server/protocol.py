@@ -1,6 +1,7 @@
-"""uvicorn's protocol with what it lacks: limits of headers and of time, and errors as JSON.
+"""`Protocol`: uvicorn's HTTP protocol, with limits on headers, bytes and times, and with errors as JSON.
 
-An ASGI application sees a request when its headers are whole, so that nothing behind this class can limit them.
+An ASGI application sees a request only when its headers are whole, so the application itself cannot limit them. All
+methods run on the event loop.
 """
 
 from __future__ import annotations
@@ -24,52 +25,56 @@ WATCH = "engine.watch"
 """The extension of a scope with `Protocol.watch`."""
 WRITE = "engine.write"
 """The extension of a scope with `Protocol.write_chunk`."""
-_LONG = 2**15
-"""Bytes of a part of an answer that is written at once."""
+_LONG_PART = 2**15
+"""A part of an answer with more bytes is written at once, and not gathered with others."""
 _PIECE = 2**11
-"""The most bytes that are parsed at a time beside those of a body: they may hold a hundred requests, of 2 KB each."""
+"""The most bytes outside a body that are parsed at a time: they hold up to a hundred requests, of 2 KB memory each."""
 
 
 class Joined:
-    """A transport that writes all parts of an answer with one system call: its header, and its body."""
+    """A transport that gathers the header and the body of an answer, and writes them with one system call."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, closing: Callable[[], None]):
-        """closing: called when the transport closes as soon as all is written."""
+        """closing: called once `close` has been called, while the transport still writes its last bytes."""
         self._transport, self._loop, self._closing = transport, loop, closing
         self._parts: list[bytes] = []
-        self._reads = True
+        self._may_read = True       # False between `hold_reading` and `let_reading`
 
     def write(self, data: bytes) -> None:
-        """Write data when the tasks that run now have gone on; a long part at once, so that its task can wait."""
+        """Gather data, to write it once the present turn of the event loop has ended; write a long part at once.
+
+        A long part fills the buffer, and the task that writes it has to see that, so that it waits.
+        """
         if not self._parts:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
-        if len(data) > _LONG:
+        if len(data) > _LONG_PART:
             self._flush()
 
     def write_now(self, data: bytes) -> None:
-        """Write data, behind what waits, at once."""
+        """Write the gathered data, and then this, at once."""
         self._parts.append(data)
         self._flush()
 
     def close(self) -> None:
-        """Close the connection when all is written."""
+        """Write the gathered data, and let the connection close once the client has read it."""
         self._flush()
         if not self._transport.is_closing():
             self._transport.close()
             self._closing()
 
     def hold_reading(self) -> None:
-        """Read nothing more, whatever `resume_reading` is called for, until `let_reading` is."""
-        self._reads = False
+        """Read nothing more until `let_reading`, even where uvicorn itself calls `resume_reading`."""
+        self._may_read = False
         self._transport.pause_reading()
 
     def let_reading(self) -> None:
-        """Let `resume_reading` read on."""
-        self._reads = True
+        """End `hold_reading`; the next call of `resume_reading` reads on."""
+        self._may_read = True
 
     def resume_reading(self) -> None:
-        if self._reads:
+        """Read on, unless reading is held."""
+        if self._may_read:
             self._transport.resume_reading()
 
     def write_eof(self) -> None:
@@ -77,6 +82,7 @@ class Joined:
         self._transport.write_eof()
 
     def _flush(self) -> None:
+        """Write the gathered data with one system call."""
         if self._parts:
             data, self._parts = b"".join(self._parts), []
             self._transport.write(data)
@@ -86,35 +92,38 @@ class Joined:
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection.
+    """One connection of a client, which sends requests one after the other.
 
-    The headers of a request have a limit on their bytes (431) and on the time from their first byte (408); so has what
-    stands beside the bytes of a body in chunks: extensions and trailers. A connection without a request, or whose
-    client reads nothing of an answer, ends after some time. An offer of another protocol is not taken.
+    The headers of a request have a limit on their bytes (431) and on the time from their first byte (408); the same
+    limit on bytes holds for the extensions and trailers of a body in chunks. A connection without a request, or whose
+    client reads nothing of an answer, ends after `idle_seconds`. An offer of another protocol is ignored.
     """
 
     settings = Settings()
-    """Those of the server; a subclass has its own."""
+    """The settings of the server; each server makes a subclass with its own."""
     room = Connections(CONNECTIONS)
-    """All connections of the server; a subclass has its own."""
+    """Counts all connections of the server; each server makes a subclass with its own."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.timeout_keep_alive = self.settings.idle_seconds    # type: ignore[assignment]
-        self._in_headers = False        # whether the headers of a request have begun, and are not whole
-        self._offers = False        # whether they offer another protocol, such as HTTP/2
-        self._ends = False      # whether nothing more is read, because the connection ends
-        self._read = self._skipped = self._unsent = self._body_left = 0
-        """Bytes: read since a request or part of a body ended, skipped behind an answer, unsent at the last look, and
-        of a body that are still to come, where the headers say how many it has."""
-        self._unread = memoryview(b"")      # what has come and is not parsed, because an answer is due before
-        self._late: asyncio.TimerHandle | None = None       # ends a connection whose headers take too long
-        self._gone: Callable[[], object] | None = None      # what `watch` got
+        self._in_headers = False        # whether the headers of a request have begun and are not whole
+        self._has_offer = False     # whether the headers offer to change to another protocol, such as HTTP/2
+        self._is_ending = False     # whether nothing more is read, because the connection ends
+        # Numbers of bytes.
+        self._read = 0          # parsed since the last request, headers or part of a body ended
+        self._skipped = 0       # of bodies, thrown away because they came after their answer
+        self._unsent = 0        # that the client had not read when `timeout_keep_alive_handler` last looked
+        self._body_left = 0     # of the present body that are still to come, where the headers state its length
+        self._unread = memoryview(b"")      # bytes that have come, and are parsed once an earlier answer is complete
+        self._header_timer: asyncio.TimerHandle | None = None       # ends a connection whose headers take too long
+        self._on_lost: Callable[[], object] | None = None       # the argument of `watch`
         self._is_lost = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:    # type: ignore[override]
-        """Begin to wait for a request."""
-        self._joined = Joined(transport, self.loop, self._wait)     # a client has to read what closes the connection
+        """Wait for the first request, or refuse the connection if the server has too many."""
+        # `_wait` limits the time in which the client has to read the last bytes of a connection that closes.
+        self._joined = Joined(transport, self.loop, self._wait)
         super().connection_made(self._joined)       # type: ignore[arg-type]
         if self.room.add(self):
             self._wait()
@@ -123,30 +132,30 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place of the connection back, end what waits for it, and tell who watches it."""
+        """Give the place of the connection back, end its timers, and call the function that `watch` got."""
         super().connection_lost(exc)
         self.room.remove(self)
-        self._unset_keepalive_if_required()     # uvicorn does not after an error, and its timer would hold this object
-        self._set_late(None)
+        self._unset_keepalive_if_required()     # after an error uvicorn leaves its timer, which would hold this object
+        self._set_header_timer(None)
         self._is_lost = True
-        if self._gone is not None:
-            self._gone()
+        if self._on_lost is not None:
+            self._on_lost()
 
-    def watch(self, gone: Callable[[], object] | None) -> None:
-        """Call a function when the client ends the connection, or at once if it has; None for none any more.
+    def watch(self, on_lost: Callable[[], object] | None) -> None:
+        """Call a function when the client ends the connection, or at once if it has; None ends the watch.
 
-        `receive` says it, too, in a task that has to wait for it, which takes a tenth of the time of a short request.
+        ASGI's `receive` tells it, too, but needs a task that waits for it: a tenth of the time of a short request.
         """
-        self._gone = gone
-        if gone is not None:
-            self.flow.resume_reading()      # a large body has paused it, and the end could not be read
+        self._on_lost = on_lost
+        if on_lost is not None:
+            self.flow.resume_reading()      # a large body may have paused reading, and then the end goes unseen
             if self._is_lost:
-                gone()
+                on_lost()
 
     def write_chunk(self, data: bytes) -> bool:
-        """Write a part of an answer in chunks, whose headers were sent; return False where its client must read before.
+        """Write a part of an answer in chunks, whose headers were sent; return False, unwritten, if the buffer is full.
 
-        `send` of ASGI is for tasks, and each part that it sends is a call of the event loop for itself.
+        ASGI's `send` needs a task, and takes a turn of the event loop for each part.
         """
         if self.flow.write_paused:
             return False
@@ -154,35 +163,36 @@ class Protocol(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request. A part of a body sets `_read` to 0, which counts headers, extensions, trailers."""
-        if self._ends:
+        """Parse the bytes that have come, as far as they may be parsed now; asyncio calls it."""
+        if self._is_ending:
             return
         self._unset_keepalive_if_required()
         self._unread = memoryview(b"".join((self._unread, data))) if self._unread else memoryview(data)
-        self._go_on()
+        self._parse_unread()
 
-    def _go_on(self) -> None:
-        """Parse what has come, in pieces, until a request waits for the answer to one before it.
+    def _parse_unread(self) -> None:
+        """Parse the unread bytes in pieces, until a whole request has to wait for the answer to an earlier one.
 
-        What is left stays as it is, and no more is read: each of the requests in it would take far more memory.
+        Later bytes stay unparsed, and reading stops: as parsed requests they would take far more memory.
         """
-        while self._unread and not self._ends and not self.pipeline:
-            size = max(_PIECE, self._body_left)
+        while self._unread and not self._is_ending and not self.pipeline:
+            size = max(_PIECE, self._body_left)     # a body holds no requests, so it needs no limit
             piece, self._unread = self._unread[:size], self._unread[size:]
             self._parse(bytes(piece))
-        if self._ends:
+        if self._is_ending:
             self._unread = memoryview(b"")
             return
         if self._unread:
             self._joined.hold_reading()
-        if not self._in_headers or self._unread:
-            self._set_late(None)
+        if not self._in_headers or self._unread:        # no client is late with its headers
+            self._set_header_timer(None)
             if self.cycle is None or self.cycle.response_complete:
                 self._wait()
-        elif self._late is None:
-            self._set_late(self.settings.header_seconds)
+        elif self._header_timer is None:
+            self._set_header_timer(self.settings.header_seconds)
 
     def _parse(self, data: bytes) -> None:
+        """Parse one piece; refuse a request with wrong bytes, or with too many outside its body."""
         self._read += len(data)
         try:
             self._feed(data)
@@ -197,28 +207,31 @@ class Protocol(HttpToolsProtocol):
             elif self._in_headers:
                 self._refuse("header", str(error.__context__))
             else:       # too many bytes of a body behind its answer (`_skip`): there is nothing more to say
-                self._ends = True
+                self._is_ending = True
                 self.transport.abort()
 
+    # The parser calls the methods on_... below while `_feed` gives it data.
+
     def on_message_begin(self) -> None:
+        """Begin a request, and give the application our extensions in its scope."""
         super().on_message_begin()
         self._in_headers = True
         extensions: dict[str, Any] = {ABORT: self.transport.abort, WATCH: self.watch, WRITE: self.write_chunk}
         self.scope["extensions"] = extensions
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; one behind the body, which nobody reads, is left out."""
+        """Add a header to the request; ignore a trailer, which stands behind the body. Raises `Limit` for too many."""
         if self._in_headers:
             if len(self.headers) >= MAX_HEADERS:
                 raise Limit(f"the header has more than {MAX_HEADERS} fields; send fewer")
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Check the headers, and start the application, unless `_feed` reads the request again."""
+        """Check the headers, and start the application; with an offer, `_feed` parses them again instead."""
         self._check_headers()
         self._check_chunks()
-        self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
-        if not self._offers:
+        self._has_offer = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._has_offer:
             self._in_headers, self._read = False, 0
             stated = next((value for name, value in self.headers if name == b"content-length"), b"")
             self._body_left = int(stated) if stated.isdigit() else 0
@@ -226,28 +239,30 @@ class Protocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        if not self._offers:
+        """End the body of a request."""
+        if not self._has_offer:
             self._read = self._body_left = 0
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        """Go on with the next request, whose bytes may have come already. uvicorn calls it after an answer."""
         super().on_response_complete()
         self.room.set_idle(self, self.cycle.response_complete)
         if self._unread and not self.pipeline and not self.transport.is_closing():
             self._joined.let_reading()
-            self._go_on()
-            if not self._unread and not self._ends and not self.flow.read_paused:
-                self._joined.resume_reading()       # `flow` has resumed it already while it was held
+            self._parse_unread()
+            if not self._unread and not self._is_ending and not self.flow.read_paused:
+                self._joined.resume_reading()       # uvicorn called it before, while reading was held
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body, or throw it away where the answer was given before it was whole."""
+        """Give a part of a body to the application, or count it as skipped if the request has its answer already."""
         self._read, self._body_left = 0, max(0, self._body_left - len(body))
         super().on_body(body)
         if self.cycle.response_complete:
             self._skip(len(body))
 
     def timeout_keep_alive_handler(self) -> None:
-        """End a connection without a request; one whose client reads an answer slowly goes on."""
+        """End an idle connection; one whose client has read a part of an answer since the last look may go on."""
         unsent = self.transport.get_write_buffer_size()
         if unsent and unsent != self._unsent:
             self._unsent = unsent
@@ -258,35 +273,33 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def end(self) -> None:
-        """End the connection at once, for the room that it takes."""
-        self._ends = True
+        """End the connection at once; `Connections` calls it when a new one needs the place of an idle one."""
+        self._is_ending = True
         self.transport.abort()
 
     def _feed(self, data: bytes) -> None:
-        """Let the parser read.
+        """Give data to the parser; parse a request that offers another protocol a second time without the offer.
 
-        The parser reads no body behind headers that offer another protocol, as Java's client offers HTTP/2 in each
-        request. So such a request is read again without the offer.
+        The parser reads no body behind such headers, and Java's client offers HTTP/2 in each request.
         """
         while data:
             try:
                 self.parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as error:
-                if not self._offers:        # CONNECT, which asks for a tunnel
+                if not self._has_offer:        # CONNECT, which asks for a tunnel
                     raise httptools.HttpParserError("CONNECT") from None
                 head = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url,
                                                self.parser.get_http_version().encode())]
-                for name, value in self.headers:        # all but upgrade, which connection must not name either
-                    kept = value
+                for name, value in self.headers:        # without "upgrade" and its name in "connection"
                     if name == b"connection":
                         tokens = map(bytes.strip, value.split(b","))
-                        kept = b", ".join(one for one in tokens if one.lower() != b"upgrade")
+                        value = b", ".join(token for token in tokens if token.lower() != b"upgrade")
                     if name != b"upgrade":
-                        head.append(b"%b: %b\r\n" % (name, kept))
-                self.parser, self._offers = httptools.HttpRequestParser(self), False
+                        head.append(b"%b: %b\r\n" % (name, value))
+                self.parser, self._has_offer = httptools.HttpRequestParser(self), False
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)     # as uvicorn's own parser
-                data = b"%b\r\n%b" % (b"".join(head), data[error.args[0]:])
+                data = b"%b\r\n%b" % (b"".join(head), data[error.args[0]:])     # and what stands behind the headers
 
     def _check_headers(self) -> None:
         """Raise `Limit` for a request line and headers that are too long."""
@@ -294,9 +307,9 @@ class Protocol(HttpToolsProtocol):
         check_size("the header", size, MAX_HEADER, "send less")
 
     def _check_chunks(self) -> None:
-        """Raise `Refusal` for a body in chunks in a request of HTTP/1.0, which has none."""
+        """Raise `Refusal` for a body in chunks in a request of HTTP/1.0, which does not know chunks."""
         version = self.parser.get_http_version()
-        # A proxy in front may not know chunks there, and take the body for the next request.
+        # A proxy in front of the server may ignore the chunks, and read the body as the next request.
         if version != "1.1" and any(name == b"transfer-encoding" for name, _ in self.headers):
             raise Refusal("wrong", f"a body in chunks needs HTTP/1.1, and this request is HTTP/{version}; send "
                           "content-length")
@@ -307,21 +320,21 @@ class Protocol(HttpToolsProtocol):
         check_size("a body behind its answer", self._skipped, MAX_SKIPPED, "read the answer")
 
     def _wait(self) -> None:
-        """Wait for a request, for a limited time."""
+        """Start the timer anew that ends the connection if it stays idle for `idle_seconds`."""
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
-    def _set_late(self, seconds: float | None) -> None:
-        """Set or end the timer of the headers."""
-        if self._late is not None:
-            self._late.cancel()
-        self._late = None if seconds is None else self.loop.call_later(seconds, self._refuse, "slow", (
+    def _set_header_timer(self, seconds: float | None) -> None:
+        """Start the timer for the headers of a request; None ends it."""
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+        self._header_timer = None if seconds is None else self.loop.call_later(seconds, self._refuse, "slow", (
             f"the headers were not whole within {seconds:g} s"))
 
     def _refuse(self, reason: str, message: str) -> None:
-        """Answer a request that no application sees, and end the connection; an answer that is due comes first."""
-        self._ends = True
-        self._set_late(None)
+        """Answer a request that never reaches the application, and end the connection, after an answer that is due."""
+        self._is_ending = True
+        self._set_header_timer(None)
         logs.write("request", status=STATUSES[reason], reason=reason)
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -337,7 +350,7 @@ class Protocol(HttpToolsProtocol):
         self.loop.call_later(1.0, self.transport.close)
 
     def _answer(self, reason: str, message: str) -> None:
-        """Write an answer that no application gives."""
+        """Write an error of the protocol itself as a whole answer, in OpenAI's form."""
         body = orjson.dumps({"error": {"message": message, "type": "invalid_request_error", "param": None,
                                        "code": None}})
         self.transport.write(STATUS_LINE[STATUSES[reason]] + b"content-type: application/json\r\ncontent-length: %d\r\n"

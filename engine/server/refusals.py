@@ -1,4 +1,4 @@
-"""Why a request is refused, and how each family of routes says it: the status, and the form of the body."""
+"""Turn errors into answers: the reason of a `Refusal`, and its status and body in the form of each family of routes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATUSES: Mapping[str, int] = {
     "wrong": 400, "empty": 400, "unsupported": 400, "too_long": 400, "key": 401, "path": 404, "model": 404,
     "method": 405, "slow": 408, "too_large": 413, "type": 415, "header": 431, "overloaded": 429, "failed": 500,
     "closing": 503, "changed": 503, "full": 503, "late": 504}
-"""The status of each reason, unless a family has another."""
+"""The HTTP status for each reason of a refusal, unless the family of routes has another one."""
 
 
 JSON = (b"content-type", b"application/json")
@@ -35,70 +35,70 @@ JSON = (b"content-type", b"application/json")
 
 
 class Refusal(EngineError):
-    """A request gets no answer but an error; reason: one of `STATUSES`."""
+    """The error that a client gets in place of an answer."""
 
     def __init__(self, reason: str, message: str, field: str | None = None, retry_after: float | None = None):
-        """field: the field of the request that is wrong. retry_after: seconds after which to try again."""
+        """reason: a key of `STATUSES`. field: the wrong field of the request. retry_after: seconds before a retry."""
         super().__init__(message)
         self.reason, self.field, self.retry_after = reason, field, retry_after
 
 
 class NotFinite(EngineError):
-    """The result of a request is not a number, or infinite."""
+    """The result of a request has NaN or infinity, which JSON cannot express."""
 
 
 @dataclass(frozen=True)
 class ErrorForm:
-    """How the routes of one interface answer what they refuse."""
+    """The form of the errors of one family of routes, such as OpenAI's."""
 
     body: Callable[[Refusal, int, str], Any]
-    """Makes the body from the reason, the status and the id of the request."""
+    """Returns the body for orjson from the refusal, the status and the id of the request."""
     cuts: bool
-    """Whether a long text is cut where a request does not say it."""
+    """Whether a long text is cut where the request does not say it; it is refused otherwise."""
     statuses: Mapping[str, int]
-    """Statuses other than those of `STATUSES`."""
+    """The statuses that differ from `STATUSES`, by reason."""
 
     def status(self, refusal: Refusal) -> int:
-        """Return the status of an answer."""
+        """Return the HTTP status of a refusal in this family."""
         return self.statuses.get(refusal.reason, STATUSES[refusal.reason])
 
 
 _PLACE = re.compile(r"(?P<field>messages|prompt(?:\[\d+\])?): (?:message (?P<number>\d+))?(?P<setting>logit_bias )?")
-"""What stands in front of a message about the inputs of a request for text."""
+"""The start of a message about the inputs of a request for text: the field, and a message's number or a setting."""
 
 
 def field_of(error: InputError) -> str | None:
-    """Return the path of the input that an error is about; None where it does not say."""
-    if (found := _PLACE.match(str(error))) is None:
+    """Return the field that an error is about, such as "messages[2]" or "prompt[0]"; None if it names none."""
+    if (place := _PLACE.match(str(error))) is None:
         return None
-    if found["setting"] is not None:
-        return found["setting"].strip()
-    return found["field"] if found["number"] is None else f"{found['field']}[{found['number']}]"
+    if place["setting"] is not None:
+        return place["setting"].strip()
+    return place["field"] if place["number"] is None else f"{place['field']}[{place['number']}]"
 
 
 def _in_words_of_clients(message: str) -> str:
-    """Return a message about a request for text with OpenAI's names of settings."""
+    """Return a message of the library with OpenAI's names of settings, if it is about a request for text."""
     if _PLACE.match(message) is None:
         return message
     return re.sub(r"\b(max_new_tokens|max_length)\b", "max_tokens", message)
 
 
 def release(error: BaseException) -> None:
-    """Let an error, and those that it came from, hold no frames.
+    """Remove the tracebacks of an error and of the errors that it came from, and clear their frames.
 
-    They have the body of a request and the error itself, so that all of it would stay until a garbage collection, which
-    counts objects and not bytes.
+    The frames refer to the body of a request and to the error itself. This cycle would stay in memory until a garbage
+    collection, whose time depends on the number of objects and not on their bytes.
     """
-    found: BaseException | None = error
-    while found is not None:
-        clear_frames(found.__traceback__)
-        behind = found.__context__
-        found.__traceback__ = found.__cause__ = found.__context__ = None
-        found = behind
+    current: BaseException | None = error
+    while current is not None:
+        clear_frames(current.__traceback__)
+        earlier = current.__context__
+        current.__traceback__ = current.__cause__ = current.__context__ = None
+        current = earlier
 
 
 def refusal_of(error: BaseException, request: str) -> Refusal:
-    """Return why a request has no answer, for an error of its computation. request: its id."""
+    """Return the refusal that tells a client of any error of its request. request: its id, for messages."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, TextTooLong):
@@ -120,6 +120,7 @@ def refusal_of(error: BaseException, request: str) -> Refusal:
 
 
 def _openai(refusal: Refusal, status: int, request: str) -> Any:
+    """Return the body of an error in OpenAI's form."""
     kind = {429: "rate_limit_error", 401: "authentication_error"}.get(
         status, "server_error" if status >= 500 else "invalid_request_error")
     code = {"key": "invalid_api_key", "model": "model_not_found", "overloaded": "rate_limit_exceeded",
@@ -128,24 +129,25 @@ def _openai(refusal: Refusal, status: int, request: str) -> Any:
 
 
 def _cohere(refusal: Refusal, status: int, request: str) -> Any:
-    # Cohere's own errors have the first two fields; clients of /rerank by other servers look for an error, as OpenAI's.
+    """Return the body of an error for /v2/embed and /rerank: Cohere's fields and OpenAI's, which other clients read."""
     return {"id": request, "message": str(refusal), **_openai(refusal, status, request)}
 
 
 def _tei(refusal: Refusal, status: int, request: str) -> Any:
+    """Return the body of an error in the form of text-embeddings-inference."""
     kinds = {"empty": "Empty", "overloaded": "Overloaded", "failed": "Backend", "unsupported": "Backend",
              "closing": "Unhealthy", "changed": "Unhealthy"}
     return {"error": str(refusal), "error_type": kinds.get(refusal.reason, "Validation")}
 
 
 OPENAI = ErrorForm(_openai, cuts=False, statuses={})
-"""Of the routes of OpenAI and vLLM, and of ours."""
+"""The errors of the routes of OpenAI and vLLM, and of our own routes."""
 COHERE = ErrorForm(_cohere, cuts=True, statuses={})
 TEI = ErrorForm(_tei, cuts=True, statuses={"wrong": 422, "too_long": 413})
 
 
 def refused(family: ErrorForm, refusal: Refusal, request: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return the status, the headers and the body that say why there is no answer. request: its id."""
+    """Return (status, headers, body) of the answer for a refusal. request: its id."""
     status = family.status(refusal)
     headers = [JSON]
     if refusal.retry_after is not None:

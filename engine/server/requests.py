@@ -1,4 +1,8 @@
-"""What services of all models share: requests on their way, and how each gets its answer or its error, once."""
+"""`RequestService`: the base class of the services of all models, which gives each request one answer or one error.
+
+A request is prepared by a worker, waits in the queue of the model, and is finished by a worker again. The subclasses
+are in `service.py`, `text_service.py` and `speech_service.py`; `app.py` calls `submit`.
+"""
 
 from __future__ import annotations
 
@@ -24,52 +28,52 @@ from .workers import Result, WorkerCall, Workers
 
 @dataclass(eq=False)
 class Pending:
-    """A request on its way through a service."""
+    """A request that a service has accepted, until it has its answer. The lock of the service guards `settled`."""
 
     task: str
     inputs: Any
     options: dict[str, Any]
     key: str
-    """The API key whose requests take turns with those of other keys."""
+    """The name of the client, by its API key, or ""; clients take turns."""
     deadline: float
-    """The time.monotonic() after which nobody waits for it."""
+    """The `time.monotonic()` after which its client does not wait for it."""
     future: Result | None
     """The future that the caller holds; None once the future has its result."""
     room: Room
-    """What counts its memory."""
+    """Counts its memory."""
     base: int
     """The bytes that its inputs take."""
     owns_room: bool
-    """Whether the room is closed with the answer, because nobody else will."""
+    """Whether the service closes the room with the answer; otherwise the caller of `submit` closes it."""
     streams: bool = False
     """Whether its caller reads the new tokens one by one."""
-    part: WorkerCall | None = None
-    """What a worker does for it now, or did last."""
+    call: WorkerCall | None = None
+    """The call that a worker runs for it now, or ran last."""
     prepared: Any = None
     """Its inputs, ready for the model."""
     tickets: tuple[Any, ...] = ()
     """The tickets of its works in the queue of the model."""
     settled: bool = False
-    """Whether its future has its result, or nobody waits for one."""
+    """Whether it has been answered, refused or cancelled, so that nothing more may be done for it."""
     tokenize: float = 0.0
-    """The seconds of `Times.tokenize`."""
+    """The seconds for which workers have prepared it so far."""
 
     def __post_init__(self) -> None:
         self.stop = Stop(0.0 if self.deadline == math.inf else self.deadline, LATE_REQUEST)
 
     @property
     def owner(self) -> Hashable:
-        """Whose share of a model that answers step by step it takes: without keys each request has its own."""
+        """The owner whose share of a model with steps it uses: its key, or without keys the request itself."""
         return self.key or self
 
     def end(self) -> None:
-        """End what is done for it, once it is settled; the caller holds no lock."""
+        """Stop its call and its tickets once it is settled. The caller holds no lock: callbacks of tickets run here."""
         self.stop.cancelled = True
-        if self.part is not None:
-            self.part.cancel()      # it ends at its next step
+        if self.call is not None:
+            self.call.cancel()      # it ends at its next step
         for ticket in self.tickets:
             ticket.cancel()
-        self.part, self.tickets = None, ()
+        self.call, self.tickets = None, ()
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,11 @@ class Times:
     """How long the parts of a request took, in seconds."""
 
     tokenize: float = 0.0
+    """For the steps in which a worker made its tokens."""
     queue: float = 0.0
-    """From the last token to the first batch, and between its batches."""
+    """From its last step of a worker to its first batch, and between its batches."""
     compute: float = 0.0
-    """The batches that a part of the request was in."""
+    """For the batches that had a part of the request."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +93,21 @@ class Answer:
     """The answer to one request."""
 
     value: Any
-    """What the method of the library returns for these inputs: an array, or a list, or `SparseVectors`."""
+    """The result of the library's method for these inputs: an array, a list, `SparseVectors`, or a `TokenStream`."""
     tokens: list[int]
-    """How many tokens the model read of each input; of `rank`, of each pair of the query and a document."""
+    """The number of tokens that the model read of each input; for `rank`, of each pair of the query and a document."""
     truncated: list[bool]
     """Whether each input was cut."""
     times: Times
     bytes: int = 0
     """An estimate of the bytes in memory of the value, and of the body that is written from it."""
     new_tokens: int = 0
-    """How many tokens a model has written."""
+    """The number of tokens that the model has written."""
 
 
 @dataclass
 class RequestCounts:
-    """What became of the requests to a service. Counters grow from the start; gauges say what is there now."""
+    """The numbers of requests to a service by their fate. Counters grow from its start; gauges are present values."""
 
     waiting_requests: int = 0
     """Gauge: requests that were accepted and are not answered."""
@@ -115,38 +120,40 @@ class RequestCounts:
     expired: int = 0
     """Counter: requests that got `TimedOut`."""
     cancelled: int = 0
-    """Counter: requests that were dropped because nobody waits for them."""
+    """Counter: requests that their clients have cancelled."""
     failed: int = 0
     """Counter: requests whose computation raised an error."""
 
 
 LONG = 64
-"""A request of more inputs is tokenized and finished by a thread for long requests."""
+"""A request with more inputs is tokenized and finished by the threads for long requests."""
 LONG_CHARACTERS = 2**14
-"""So is a request whose inputs have more characters, or take more bytes."""
+"""A request whose inputs have more characters, or more bytes, counts as long, too."""
 LONG_BYTES = 2**19
-"""So is an answer that takes more bytes: 50 vectors of 384 numbers take a millisecond."""
+"""An answer with more bytes is finished by the threads for long requests: 50 vectors of 384 numbers take 1 ms."""
 
 
 class RequestService(ABC):
-    """One loaded model that answers many requests at once; it knows nothing of HTTP. Any thread may call it."""
+    """Serves one loaded model to many requests at once; it knows nothing of HTTP. Any thread may call it."""
 
     model: Any
+    """The loaded model: an `Engine`, a `Reranker`, a `Generator` or a `Transcriber`."""
     _queue: WorkQueue
+    """The queue of the model, whose thread computes; set by the subclass before `_start`."""
     _turns: CpuTurns
     kind: str
-    """The kind of use of the model, as `engine.load` calls it."""
+    """The use of the model as `engine.load` names it: encode, rank, generate or transcribe."""
     fingerprint = ""
-    """Says whose bits the answers are, of a model that writes texts."""
+    """For a model that writes texts, names all that the bits of its answers depend on; "" for others."""
     workers: Workers
     """The threads that prepare requests and write their answers."""
     memory: Memory
     """The bytes of all requests together."""
 
     def __init__(self, threads: int, max_bytes: int, beside: RequestService | None):
-        """threads: those for short requests. max_bytes: the most memory of all open requests.
+        """threads: the number of workers for short requests. max_bytes: the most memory of all open requests.
 
-        beside: a service whose workers and whose memory this one shares, in place of its own ones.
+        beside: the service of another model in this server, whose workers and memory this one then shares.
         """
         self.workers = Workers(threads) if beside is None else beside.workers
         self.memory = Memory(max_bytes) if beside is None else beside.memory
@@ -156,17 +163,17 @@ class RequestService(ABC):
         self._empty = threading.Condition(self._lock)       # notified when no request is open any more
         self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
         self._closing = self._closed = False
-        self._done = RequestCounts()        # its counters; `_counts` has the gauges
+        self._done = RequestCounts()        # its counters alone; `_counts` adds the gauges
         self._process = os.getpid()
 
     def _start(self, limit: int | None = None) -> None:
-        """Start the thread of the model, and warm it. limit: the most tokens of a batch.
+        """Start the thread of the model, and let it compute once. limit: the most tokens of a batch, or None.
 
-        The queue of the model shares the CPUs with that of another one in turns, if there is one.
+        If there are several models, their queues take turns on the CPUs.
         """
         if self._beside is not None:
             for service in (self, self._beside):
-                if isinstance(service._queue.cpus, nullcontext):
+                if isinstance(service._queue.cpus, nullcontext):        # it has no turn yet
                     service._queue.cpus = self._turns.turn()
         self._queue.start(self, limit)
         try:
@@ -178,11 +185,11 @@ class RequestService(ABC):
     @property
     @abstractmethod
     def tasks(self) -> frozenset[str]:
-        """What the model can be asked for."""
+        """The tasks that `submit` accepts."""
 
     @property
     def serves(self) -> str:
-        """What the model serves, for messages."""
+        """A clause for messages: what the model serves."""
         return f"this model serves {', '.join(sorted(self.tasks))}"
 
     @property
@@ -192,19 +199,19 @@ class RequestService(ABC):
 
     @property
     def backlog(self) -> float:
-        """The seconds for which the model has work, during which the event loop may rest.
+        """The seconds for which the model certainly has work, during which the event loop may sleep.
 
-        0 where somebody waits for each next step of the model, so that the loop must not rest.
+        0 where a client waits for each next step of the model, so that the loop must not sleep.
         """
         return 0.0
 
     @abstractmethod
     def _warm(self) -> None:
-        """Let the model compute, so that its weights are in memory, and its first rates are measured."""
+        """Let the model compute, to bring its weights into memory and to measure its first rates."""
 
     @abstractmethod
     def statistics(self) -> Any:
-        """Return what waits, what was done, and how fast."""
+        """Return `RequestCounts` with the numbers of this kind of model: what waits, what was done, and how fast."""
 
     @abstractmethod
     def _check_first(self, key: str) -> None:
@@ -212,42 +219,42 @@ class RequestService(ABC):
 
     @abstractmethod
     def _prepare(self, request: Pending) -> Any:
-        """Return what `_admit` gets, or the steps that make it."""
+        """Return the argument `prepared` of `_admit`, or a generator of steps that returns it; a worker calls it."""
 
     @abstractmethod
     def _admit(self, request: Pending, prepared: Any) -> None:
-        """Let a request wait for the model, unless it would wait too long; otherwise settle it."""
+        """Submit a prepared request to the queue of the model, or settle it with `Overloaded`; a worker calls it."""
 
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
-        """Return whether a request is for the threads of long requests. inputs: unchecked. size: their bytes."""
+        """Return whether the threads for long requests prepare a request. inputs: unchecked. size: their bytes."""
         if size > LONG_CHARACTERS or not isinstance(inputs, (list, tuple)) or len(inputs) > LONG:
             return True
         return sum(len(row) for row in inputs if isinstance(row, str)) > LONG_CHARACTERS
 
     def submit(self, task: str, inputs: Any, options: Mapping[str, Any] | None = None, *, key: str = "",
                deadline: float | None = None, room: Room | None = None, streams: bool = False) -> Result:
-        """Return at once a future of the `Answer` to a request. `Future.cancel` drops the request.
+        """Return at once the future of the `Answer` to a request. `cancel` of the future drops the request.
 
-        task, inputs, options: as the service says.
-        key: whose request it is. Each key gets the same share of the model.
-        deadline: the `time.monotonic()` after which nobody waits for the answer; None for no limit.
-        room: what counts the memory of the request, which has that of the inputs already; its owner closes it once the
-            answer is sent. None for one that is closed with the answer.
-        streams: whether the value of the answer is a `TokenStream`, as soon as the request has been taken.
+        task, inputs, options: the docstring of the class of the service lists them.
+        key: the name of the client. Each key gets the same share of the model.
+        deadline: the `time.monotonic()` after which the client does not wait for the answer; None for no limit.
+        room: counts the memory of the request, that of the inputs already; the caller closes it once the answer is
+            sent. None for a room of the service, which it closes with the answer.
+        streams: whether the answer comes as soon as the request is admitted, and its value is a `TokenStream`.
 
         The future may have these errors: `InputError` for a wrong request, of which `TextTooLong` has the tokens and
         the limit of a text that may not be cut, `UnsupportedError` for a task or an option that the model lacks,
         `Limit` for one that needs more memory than a request may, `Overloaded` with `retry_after` seconds, `TimedOut`
         at the deadline, `Closing` after `close`, and whatever the computation of this request alone raises.
 
-        Raises `InputError` in a process that was forked from the one of the service, whose threads it has not.
+        Raises `InputError` in a process that was forked from that of the service, as it has none of the threads.
         """
         if os.getpid() != self._process:
             raise InputError("this process was forked from that of the service, and has none of its threads; make a "
                              f"{type(self).__name__} here")
         future = Result()
-        until = math.inf if deadline is None else deadline
-        request = Pending(task, inputs, self._options(task, options, key), key, until, future,
+        deadline = math.inf if deadline is None else deadline
+        request = Pending(task, inputs, self._options(task, options, key), key, deadline, future,
                           room or Room(self.memory, key), base=0 if room is None else room.size,
                           owns_room=room is None, streams=streams)
         with self._lock:
@@ -271,24 +278,25 @@ class RequestService(ABC):
         return future
 
     def _options(self, task: str, options: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-        """Return the options of a request with what its key adds to them."""
+        """Return a copy of the options of a request; a subclass adds options that depend on its key."""
         return dict(options or {})
 
     def _hand_over(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
                    ) -> None:
-        """Let the workers do a part of a request, and then go on with its result; an error settles the request."""
+        """Let a worker run `call`, or its steps, and then `then` with the result; an error settles the request."""
 
         def done(result: Any, error: BaseException | None) -> None:
+            """Go on with the result, or settle the request; the worker calls it once, with one of both."""
             if error is not None:
                 self._settle(request, error)
             elif not request.settled:
                 then(request, result)
 
-        request.part = WorkerCall(call, done, request.key, request.deadline)
-        self.workers.add(request.part, long)
+        request.call = WorkerCall(call, done, request.key, request.deadline)
+        self.workers.add(request.call, long)
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
-        """Give a request its answer or its error, once."""
+        """Give a request its answer or its error, and count it; do nothing if it was settled before."""
         with self._lock:
             if not self._forget(request):
                 return
@@ -300,25 +308,25 @@ class RequestService(ABC):
                 self._done.expired += 1
             elif isinstance(result, Cancelled):
                 self._done.cancelled += 1
-            elif not isinstance(result, InputError | Limit | Refusal | UnsupportedError):
+            elif not isinstance(result, InputError | Limit | Refusal | UnsupportedError):       # the client's own fault
                 self._done.failed += 1
         request.end()
         self._give(request, result)
 
     def _give(self, request: Pending, result: Answer | BaseException) -> None:
-        """Give the future of a request its result, unless it has one."""
-        # The future knows the request, to cancel it: each would keep the other alive, and the rows with them.
+        """Give the future of a request its result, unless it has one or was cancelled. The caller holds no lock."""
+        # The future refers to the request, to cancel it; without this, both and the rows would stay until a collection.
         future, request.future = request.future, None
         if future is None or not future.set_running_or_notify_cancel():
             return
         if isinstance(result, Answer):
             future.set_result(result)
         else:
-            clear_frames(result.__traceback__)      # which hold the tokens of what was refused
+            clear_frames(result.__traceback__)      # its frames hold the tokens of the request
             future.set_exception(result)
 
     def _forget(self, request: Pending) -> bool:
-        """Forget a request; return False if that was done before. The caller holds the lock, and then ends it."""
+        """Mark a request as settled; return False if it was before. The caller holds the lock, then calls `end`."""
         if request.settled:
             return False
         request.settled = True
@@ -330,20 +338,21 @@ class RequestService(ABC):
         return True
 
     def _cancel(self, request: Pending) -> None:
+        """Settle a request whose future was cancelled."""
         with self._lock:
             self._done.cancelled += self._forget(request)
         request.end()
 
     def _counts(self) -> dict[str, Any]:
-        """Return what `RequestCounts` has; the caller holds the lock."""
+        """Return the fields of `RequestCounts`, gauges included, by name. The caller holds the lock."""
         return vars(self._done) | {"waiting_requests": len(self._open), "waiting_bytes": self.memory.used}
 
     def close(self, *, drain: bool = True) -> None:
-        """Stop admission, so that later requests get `Closing`, answer all that were accepted, and end the threads.
+        """Refuse new requests with `Closing`, wait until all accepted ones are answered, and end the threads.
 
-        drain: False gives `Closing` to all requests that have no answer yet. A second call does nothing, nor does one
-        in a process that was forked from that of the service, which has none of its threads. A service whose workers
-        another one has is closed before that one.
+        drain: False gives `Closing` to the accepted requests, too. A second call does nothing, nor does a call in a
+        process that was forked from that of the service. A service that was made with `beside` is closed before the
+        one whose workers it shares.
         """
         if os.getpid() != self._process:
             return
@@ -359,7 +368,7 @@ class RequestService(ABC):
             while self._open:
                 self._empty.wait()
         if self._owns_workers:
-            self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
+            self.workers.end()      # before the queue: a worker may still submit for a request settled meanwhile
         self._end()
 
     def _end(self) -> None:

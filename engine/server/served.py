@@ -1,4 +1,4 @@
-"""`Served`: a service, and what all routes and pages of a server share."""
+"""`Served`: the state that all routes and pages of one server share: its models, settings, keys, metrics and ids."""
 
 from __future__ import annotations
 
@@ -27,57 +27,58 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _ID = re.compile(rb"[\w.:-]{1,64}")
-"""The ids of requests, in the header x-request-id, that are taken over; other ones are replaced."""
+"""The ids in the header x-request-id that a request may keep; any other id is replaced by a new one."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A model and its names in requests."""
+    """One served model, and its names in requests."""
 
     service: RequestService
     names: tuple[str, ...]
-    """Answers have the first."""
+    """The names that are listed; answers have the first one."""
     silent_names: tuple[str, ...] = ()
-    """Other names that requests may have, which no answer shows, such as a path."""
+    """Names that requests may use and no answer shows, such as a path."""
 
 
 @dataclass(eq=False)
 class Served:
-    """The services and what all routes share."""
+    """The models of a server and the state that its routes share. Only the event loop uses it, except `close`."""
 
     service: RequestService
-    """That of the first model, whose names are those of the settings."""
+    """The service of the first model, whose names are in the settings."""
     settings: Settings
     keys: ApiKeys
     metrics: Metrics
     files: MappedFiles = field(default_factory=MappedFiles)
-    """The files that the model reads while it computes."""
+    """The mapped files of all models, which are watched for changes."""
     others: Sequence[Named] = ()
-    """The other models."""
+    """The models after the first."""
     closing: bool = False
     """Whether new requests are refused, because the server stops."""
 
     @lazy
     def answers(self) -> Replies:
-        """The results for the event loop of the server, which runs at the first use."""
+        """Brings results of threads to the event loop of the server, which must run at the first use."""
         return Replies()
 
     def __post_init__(self) -> None:
         self.models = [Named(self.service, self.settings.names, self.settings.silent_names), *self.others]
         self.rest = Rest(lambda: self.backlog)
         self.disk = Memory(MAX_ON_DISK)
-        """What the recordings of all requests take on disk."""
+        """Counts the bytes on disk of the recordings of all requests."""
+        # Lets the event loop sleep for moments while the models are busy.
         self.created = int(time.time())
-        self._prefix, self._numbers = os.urandom(6).hex(), count(1)
-        self._page: bytes | None = None     # the text of /metrics of this turn of the event loop
+        self._prefix, self._numbers = os.urandom(6).hex(), count(1)     # of the ids of requests
+        self._page: bytes | None = None     # the text of /metrics, for the present turn of the event loop only
 
     def id_of(self, headers: Mapping[bytes, bytes]) -> str:
-        """Return the id of a request: that of its own header, or a new one."""
-        given = headers.get(b"x-request-id", b"")
-        return given.decode() if _ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers):x}"
+        """Return the id of a request: that of its header x-request-id, or a new one."""
+        own_id = headers.get(b"x-request-id", b"")
+        return own_id.decode() if _ID.fullmatch(own_id) else f"{self._prefix}-{next(self._numbers):x}"
 
     def owner(self, headers: Mapping[bytes, bytes]) -> str:
-        """Return whose key a request has; raises `Refusal` for a key that the server does not know."""
+        """Return the name of the client by its API key, "" without keys; raises `Refusal` for an unknown key."""
         owner = self.keys.owner(headers.get(b"authorization") or b"Bearer " + headers.get(b"x-api-key", b""))
         if owner is None:
             raise Refusal("key", "this server needs a key that it knows, in the header authorization: Bearer KEY, or "
@@ -85,8 +86,9 @@ class Served:
         return owner
 
     def numbers(self) -> bytes:
-        """Return the text of /metrics, made once for all who ask in one turn of the event loop: it takes milliseconds,
-        and everybody may ask.
+        """Return the text of /metrics.
+
+        It takes milliseconds and needs no key, so it is made once for all requests of one turn of the event loop.
         """
         if self._page is None:
             self._page = self.metrics.text()
@@ -94,45 +96,45 @@ class Served:
         return self._page
 
     def named(self, name: Any, tasks: Sequence[str] = ()) -> Named:
-        """Return the model that a request means; raises `Refusal`.
+        """Return the model that a request means; raises `Refusal` for an unknown name.
 
-        name: what the request calls it; None for the first model that does one of some tasks, if one does.
+        name: of the model in the request. Without a str, it is the first model with one of `tasks`, or the first model.
         """
         if not isinstance(name, str):
-            able = (each for each in self.models if not each.service.tasks.isdisjoint(tasks))
+            able = (model for model in self.models if not model.service.tasks.isdisjoint(tasks))
             return next(able, self.models[0])
-        for each in self.models:
-            if name in each.names or name in each.silent_names:
-                return each
+        for model in self.models:
+            if name in model.names or name in model.silent_names:
+                return model
         raise Refusal("model", f"there is no model {shown(name)} here; this server has {listed(self.names)}", "model")
 
     @property
     def names(self) -> list[str]:
-        """The names of all models."""
-        return [name for each in self.models for name in each.names]
+        """The listed names of all models."""
+        return [name for model in self.models for name in model.names]
 
     def wait_of(self, model: Named) -> float:
-        """Return how many seconds a request to a model may take."""
+        """Return the most seconds that a request to a model may take; a model that writes texts has another limit."""
         return self.settings.timeout if model.service.kind in ("encode", "rank") else self.settings.text_timeout
 
     @property
     def longest_wait(self) -> float:
-        """The most seconds that a request may take."""
+        """The most seconds that a request to any of the models may take."""
         return max(map(self.wait_of, self.models))
 
     @property
     def backlog(self) -> float:
-        """The seconds for which the event loop may rest: as long as the models have work, and nobody gets a stream."""
-        return min(each.service.backlog for each in self.models)
+        """The seconds for which all models have work, so that the event loop may sleep; 0 during a stream."""
+        return min(model.service.backlog for model in self.models)
 
     def close(self) -> None:
-        """End the services and their threads, after all answers."""
-        for each in reversed(self.models):      # the first one has the threads
-            each.service.close()
+        """Answer all accepted requests, and end the services and their threads."""
+        for model in reversed(self.models):     # the first one owns the workers, which the others share
+            model.service.close()
         self.files.close()
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """Return the headers of a request; of several with one name the last."""
+    """Return the headers of a request by their names in lower case; of several with one name, the last."""
     headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
     return dict(headers)

@@ -1,4 +1,4 @@
-"""`Service`: an encoder, or a model that ranks, that answers many requests at once. It knows nothing of HTTP."""
+"""`Service`: serves an encoder, or a model that ranks, to many clients at once. It knows nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .workers import Steps, run
 
 
 class Service(RequestService):
-    """An encoder, or a model that ranks, that answers many requests at once; it knows nothing of HTTP.
+    """Serves an encoder, or a model that ranks, to many clients at once; it knows nothing of HTTP.
 
     Tokens of many requests are computed together, in fair turns, and each request gets the bits of a call of the
     library for it alone. The arguments of `submit` besides those that all services have:
@@ -48,10 +48,10 @@ class Service(RequestService):
     def __init__(self, model: Engine | Reranker, *, max_batch_tokens: int = 1024, max_wait: float = 2.0,
                  max_bytes: int = MAX_HELD, tokenizer_threads: int | None = None,
                  beside: RequestService | None = None):
-        """Start the threads of a model, and compute one batch, whose time is the first rate.
+        """Start the threads of a model, and compute two batches; the second one gives the first rate.
 
         max_batch_tokens: the most tokens that are computed at a time, at most those of the model; a longer text is
-        computed alone. max_wait: a request is refused if its first answer would have to wait longer, in seconds.
+        computed alone. max_wait: the most seconds that a request may wait for its first batch; beyond, it is refused.
         max_bytes: the most memory of all requests that are open, of which one may need three eighths.
         tokenizer_threads: how many threads tokenize short requests and finish answers; None for half of the model's
         threads, and 4 at most. beside: a service whose threads and memory this one shares.
@@ -64,21 +64,21 @@ class Service(RequestService):
         self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         methods = model.methods
         if isinstance(model, Engine) and model.reads_images:
-            _ = model.image_encoder     # which a folder with an encoder of texts, too, loads now
+            _ = model.image_encoder     # load it now: a model of texts and images loads it at its first use
         self._tasks = {task: (methods[name], options) for task, (name, options) in TASKS.items() if name in methods}
-        self._keeping = {task for task, (method, _) in self._tasks.items()
-                         if "cache_key" in method.options.__dataclass_fields__}
-        """The tasks whose requests share what the model has read with those of the same key."""
+        self._sharing_tasks = {task for task, (method, _) in self._tasks.items()
+                               if "cache_key" in method.options.__dataclass_fields__}
+        """The tasks that keep what the model has read, for later requests with the same `cache_key`."""
         if not self._tasks:
             raise UnsupportedError("this model reads no texts, or has no vectors and no head for them, so there is "
                                    "nothing to serve; Engine.forward computes what it has")
         threads = positive_int_or_none("tokenizer_threads", tokenizer_threads) or min(4, max(1, model.threads // 2))
         super().__init__(threads, positive_int("max_bytes", max_bytes), beside)
-        # A language model reads prompts in steps, in a queue of its own. The requests of a server wait in front of it,
-        # in the queue that knows before a request is taken when its turn comes; a batch has prompts of many requests.
+        # A language model that ranks reads prompts in steps, in a queue of another kind. Requests wait before it in a
+        # `ModelQueue`, which can tell when the turn of a new request would come, and makes batches of many requests.
         self._queue: ModelQueue = (model.queue if isinstance(model.queue, ModelQueue)
                                    else ModelQueue(model.max_batch_tokens))
-        self._counted = deepcopy(self._queue.counts)        # before the service
+        self._counts_before = deepcopy(self._queue.counts)      # of calls of the library before the service started
         self._admission = Admission(max_wait, lambda: self._queue.rate)
         self._start(self.max_batch_tokens)
 
@@ -89,7 +89,7 @@ class Service(RequestService):
         by_task: dict[str, Any] = {"rank": ("a query", [words]), "score": [("a query", words)]}
         inputs: Any = by_task.get(task, [words]) if self.model.text is not None else _IMAGE
         [count] = run(self._tokenized(task, inputs, {}, Stop())).counts
-        many = max(1, self.max_batch_tokens // max(1, count))
+        many = max(1, self.max_batch_tokens // max(1, count))       # inputs that fill a batch
         if inputs is _IMAGE:
             inputs = Images([*_IMAGE] * many)
         else:
@@ -115,7 +115,7 @@ class Service(RequestService):
 
     @property
     def tasks(self) -> frozenset[str]:
-        """The tasks that the model serves, of these.
+        """The tasks that the model serves, some of these:
 
             embed     a vector for each text: `Engine.encode`
             tokens    the vectors of all tokens that are pooled: `Engine.encode(..., output_value="token_embeddings")`
@@ -128,33 +128,38 @@ class Service(RequestService):
         """
         return frozenset(self._tasks)
 
-    def _tokenized(self, task: str, inputs: Any, given: Mapping[str, Any], stop: Stop
+    def _tokenized(self, task: str, inputs: Any, options: Mapping[str, Any], stop: Stop
                    ) -> Generator[int, None, Tokenized]:
-        """Return the steps that make the tokens of a request; raises `InputError`."""
+        """Return a generator that tokenizes a request; raises `InputError`.
+
+        It yields, between its steps, the bytes that the tokens take so far, and returns `Tokenized`.
+        """
         if task not in self._tasks:
             raise InputError(f"there is no task {shown(task)}; the model serves {', '.join(sorted(self._tasks))}")
         method, fixed = self._tasks[task]
-        options = {"truncation": CUTS, **fixed, **given}
-        truncation = flag("truncation", options.pop("truncation"))
-        return tokenized(method, self.model, inputs, options, truncation, stop)
+        merged = {"truncation": CUTS, **fixed, **options}
+        truncation = flag("truncation", merged.pop("truncation"))
+        return tokenized(method, self.model, inputs, merged, truncation, stop)
 
     def _options(self, task: str, options: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-        """Let neither answers nor times tell one client what another one asked."""
-        return dict(options or {}) | ({"cache_key": key} if task in self._keeping else {})
+        """Add the key as `cache_key`, so that no client learns from answers or times what another client has asked."""
+        return dict(options or {}) | ({"cache_key": key} if task in self._sharing_tasks else {})
 
     def _check_first(self, key: str) -> None:
-        # A text has at least one token: what is too late with one is refused before it costs anything.
+        # A text has at least one token: a request that is too late even with one is refused before it costs anything.
         self._admission.check_wait(self._waiting_tokens, lambda: self._queue.before_first(key, first=1))
 
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
+        """Return whether the threads for long requests prepare it; of (query, documents), the documents count."""
         rows = inputs[1] if task == "rank" and isinstance(inputs, (tuple, list)) and len(inputs) == 2 else inputs
         return super()._is_long(task, rows, size)
 
     def _prepare(self, request: Pending) -> Steps:
-        """Make the work of a request in steps, each of which counts what the request takes."""
+        """Return the `Work` of a request in steps, after each of which the memory of the request is counted anew."""
         steps = self._tokenized(request.task, request.inputs, request.options, request.stop)
         begun = time.monotonic()
-        kind = request.task, repr(sorted(request.options.items()))      # here: a `repr` of a caller may raise
+        # Works of one kind may share a batch. The worker computes it, as a `repr` of an object of the caller may raise.
+        kind = request.task, repr(sorted(request.options.items()))
         while True:
             try:
                 request.room.hold(request.base + next(steps))
@@ -167,24 +172,24 @@ class Service(RequestService):
         request.inputs = None
         request.room.hold(request.base + request.prepared.bytes)
         work = request.prepared.work(kind)
-        beyond = request.prepared.workload.beyond
+        beyond = request.prepared.workload.beyond       # the bytes of a row beyond the estimate
 
         def count(rows: Any) -> None:
-            """Count the memory of rows that turned out to be larger than usual ones."""
-            if more := sum(map(beyond, rows)):
-                request.room.hold(request.room.size + more)
+            """Count the memory of computed rows that are larger than was estimated; the queue calls it."""
+            if excess := sum(map(beyond, rows)):
+                request.room.hold(request.room.size + excess)
 
         work.look = count
         request.tokenize += time.monotonic() - begun
         return work
 
     def _admit(self, request: Pending, work: Work) -> None:
-        """Let a request wait for a batch, unless it would wait too long."""
+        """Submit the work of a request to the queue; if it would wait too long, settle it with `Overloaded`."""
         try:
             with self._lock:
                 if request.settled:
                     return
-                if work.order:      # else it has no tokens, and waits for nothing
+                if work.order:      # otherwise it has no tokens, and waits for nothing
                     self._check(request, work)
                 ticket = self._queue.submit(work, owner=request.key, deadline=request.stop.deadline)
                 request.tickets = ticket,
@@ -194,7 +199,7 @@ class Service(RequestService):
             ticket.add_done_callback(lambda ticket: self._finish(request, ticket))
 
     def _check(self, request: Pending, work: Work) -> None:
-        """Raise `Overloaded` for a request that would wait too long."""
+        """Raise `Overloaded` if the first or the last batch of a request would come too late. Needs the lock."""
         queue, key, size = self._queue, request.key, sum(work.costs)
         waiting = self._waiting_tokens
         self._admission.check_wait(waiting, lambda: queue.before_first(key, work.costs[work.order[0]]))
@@ -202,25 +207,25 @@ class Service(RequestService):
                                   left=request.deadline - time.monotonic())
 
     def _finish(self, request: Pending, ticket: RowsTicket) -> None:
-        """Let the workers finish a request of which all sequences were computed."""
-        if ticket.error is not None:        # without a raise, whose traceback would hold the request
+        """Let a worker make the answer, once all sequences are computed; the thread of the queue calls it."""
+        if ticket.error is not None:        # not raised, as a traceback would keep the request in memory
             self._settle(request, ticket.error)
             return
         tokenized, times = request.prepared, Times(request.tokenize, *ticket.times)
-        request.tickets = ()        # one of which has the rows
+        request.tickets = ()        # so that the rows are freed with `ticket`
 
         def finished(request: Pending, value: Any) -> None:
             self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
 
-        # The labels of images are computed with their result.
+        # To classify images, `result` computes the vectors of the labels, so it counts as long.
         is_long = tokenized.bytes > LONG_BYTES or tokenized.reads_images
         self._hand_over(request, lambda: tokenized.result(ticket.result()), finished, is_long)
 
     def statistics(self) -> ServiceStatistics:
-        """Return what waits, what was done, and how fast."""
+        """Return the present numbers of the service and of its queue."""
         with self._lock:
-            queued = sum(ticket.waits for each in self._open for ticket in each.tickets)
-            numbers = self._queue.counts.since(self._counted) | self._counts()
+            queued = sum(ticket.waits for request in self._open for ticket in request.tickets)
+            numbers = self._queue.counts.since(self._counts_before) | self._counts()
             return ServiceStatistics(**numbers, queued_requests=queued, waiting_tokens=self._queue.tokens,
                                      rate=self._admission.rate)
 
@@ -230,21 +235,20 @@ TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "embed": ("encode", {}), "tokens": ("encode", {"output_value": "token_embeddings"}),
     "sparse": ("encode_sparse", {}), "late": ("encode_tokens", {}), "classify": ("classify", {}),
     "score": ("predict", {}), "rank": ("rank", {}), "tag": ("tag", {})}
-"""The method of each task, by its name in the library, and the options that make the task of it."""
+"""For each task, the name of the library's method, and the options that its calls always have."""
 _IMAGE = Images([np.zeros((32, 32, 3), np.uint8)])
-"""What warms a model that reads images alone."""
+"""The first input of a model that reads images alone."""
 CUTS = True
-"""Whether long texts are cut where a request does not say; the library warns of it, and nobody would see that here."""
+"""Whether long texts are cut where a request does not say it; no client would see the library's warning."""
 
 
 @dataclass
 class ServiceStatistics(RequestCounts, Counts):
-    """What a service and the queue of its model have done. Counters grow from the start; gauges say what is there now.
-    """
+    """The numbers of a service and of its queue. Counters grow from the start; gauges are present values."""
 
     queued_requests: int = 0
     """Gauge: requests of which some sequences wait for a batch."""
     waiting_tokens: int = 0
-    """Gauge: tokens that are not computed."""
+    """Gauge: tokens that wait for a batch."""
     rate: float = 0.0
-    """Gauge: tokens that are computed in a second."""
+    """Gauge: tokens that full batches compute in a second."""

@@ -1,4 +1,4 @@
-"""The settings of a server, and the limits of what it reads: one table, which docs/limits.md shows."""
+"""`Settings` of a server, and all limits on what it reads; docs/limits.md lists them, as a test checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..base.arguments import positive_int
 from ..base.errors import EngineError, InputError, shown
 
 MAX_BODY = 16_777_216
-"""Limit on the bytes of the body of a request; `--max-body-bytes` is another one."""
+"""Limit on the bytes of the body of a request; `--max-body-bytes` changes it."""
 MAX_HEADER = 32_768
 """Limit on the bytes of the request line and the headers."""
 MAX_HEADERS = 256
@@ -33,7 +33,7 @@ MAX_IMAGES = 256
 MAX_IMAGE_PIXELS = 12_582_912
 """Limit on the pixels of an image in a request, which take 144 MB of memory while it is read."""
 MAX_RECORDING = 268_435_456
-"""Limit on the bytes of a body with a recording; `--max-recording-bytes` is another one."""
+"""Limit on the bytes of a body with a recording; `--max-recording-bytes` changes it."""
 MAX_ON_DISK = 4_294_967_296
 """Limit on the bytes on disk of all recordings at one time: files, and their samples."""
 MAX_FIELDS = 65_536
@@ -57,11 +57,11 @@ COMMENT_SECONDS = 15.0
 
 
 class Limit(EngineError):
-    """What a client sends, or what all clients send together, is more than a limit."""
+    """The error for data of one client, or of all clients together, beyond a limit."""
 
 
 def check_size(what: str, size: int, limit: int, advice: str) -> None:
-    """Raise `Limit` for a size above its limit; the message has both numbers."""
+    """Raise `Limit` if `size` bytes are above a limit. what, advice: for the message."""
     if size > limit:
         raise Limit(f"{what} has {size:,} bytes, and at most {limit:,} are read; {advice}")
 
@@ -75,15 +75,16 @@ class Settings:
     uds: str | None = None
     """The path of a Unix socket, in place of host and port."""
     names: tuple[str, ...] = ("model",)
-    """The names of the model in requests; answers have the first."""
+    """The names of the first model in requests; answers have the first of them."""
     silent_names: tuple[str, ...] = ()
-    """Other names that requests may have, which no answer shows, such as a path."""
+    """Other names of it that requests may use and no answer shows, such as a path."""
     max_batch_tokens: int = 1024
     max_wait: float = 2.0
+    """The most seconds that a request may wait for its first batch or its first token."""
     timeout: float = 60.0
-    """How long a request may wait for its answer."""
+    """The most seconds from a request to its answer, for models that compute vectors or ranks."""
     text_timeout: float = 600.0
-    """How long a text may take that a model writes, a stream included."""
+    """The most seconds for a text that a model writes, a stream included."""
     max_body: int = MAX_BODY
     max_recording: int = MAX_RECORDING
     header_seconds: float = HEADER_SECONDS
@@ -96,7 +97,8 @@ class Settings:
         if not all(self.names):
             raise InputError("--served-model-name is empty; give a name, or leave it out")
         for name in self.names:
-            if any("\ud800" <= letter <= "\udfff" for letter in name):      # as Python has bytes that are no UTF-8
+            # Python turns bytes of the command line that are no UTF-8 into surrogates.
+            if any("\ud800" <= letter <= "\udfff" for letter in name):
                 raise InputError(f"--served-model-name {shown(name)} is no UTF-8, which answers are written in; give "
                                  "another name")
         for option, number in (("--max-batch-tokens", self.max_batch_tokens), ("--max-body-bytes", self.max_body),
@@ -108,7 +110,7 @@ class Settings:
 
 
 def check_seconds(name: str, value: Any) -> float:
-    """Return a number of seconds above 0; raises `InputError`."""
+    """Return `value` as a number of seconds above 0; raises `InputError`. name: of the option or the header."""
     try:
         seconds = float(value)
     except (TypeError, ValueError):

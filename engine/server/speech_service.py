@@ -1,4 +1,8 @@
-"""`SpeechService`: a model of speech that transcribes the recordings of many requests. It knows nothing of HTTP."""
+"""`SpeechService`: serves a model of speech to many clients. It knows nothing of HTTP.
+
+A worker reads a recording; then the queue of the model and the workers compute its windows of 30 s in turns with those
+of other recordings, and `TranscriptStream` brings its text to the event loop.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +42,18 @@ from .settings import MAX_HELD, Limit
 from .workers import Steps
 
 _WINDOW_BYTES = 2**23
-"""About how many bytes the features of a window, its vectors and what is written of it take."""
+"""About how many bytes the features of a window, its vectors and its transcript take."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What was heard of a recording."""
+    """The result for one recording."""
 
     transcript: Transcript
     notes: list[Note]
-    """One for each segment; of a model of letters none."""
+    """A note for each segment of the transcript; [] for a model of letters."""
     seconds: float
-    """The length of the recording."""
+    """The length of the recording in seconds."""
 
     @property
     def text(self) -> str:
@@ -60,32 +64,36 @@ class Heard:
     def bytes(self) -> int:
         """An estimate of the bytes of the transcript and of the answer made of it: 512 an object, 8 a character."""
         segments = self.transcript.segments
-        return 512 * (1 + len(segments) + sum(len(one.words) for one in segments)) + 8 * len(self.transcript.text)
+        return 512 * (1 + len(segments) + sum(len(part.words) for part in segments)) + 8 * len(self.transcript.text)
 
 
 class Hearing:
-    """A recording that is being heard: the next work of it for the model, and what was heard so far."""
+    """One recording on its way through the model: the next work of it, and its results so far.
+
+    Its task is a generator, which yields works for the queue and gets their results. Workers run it, one at a time.
+    """
 
     def __init__(self, request: Pending, samples: np.ndarray, wanted: Any, transcription: Any):
+        """samples: float32 [samples], at `RATE`. wanted: the options of the request, as `transcription` reads them."""
         self.request, self.seconds = request, len(samples) / RATE
         self.owner = request.owner
         self.stream = TranscriptStream()
         self.begun = time.monotonic()
         self.work: DecoderWork | Work | None = None
-        """The next work, while it waits for its turn."""
+        """The next work, until it is submitted to the queue."""
         self.window_ended = False
         """Whether the next work begins another window."""
-        self._texts: dict[int, Any] = {}
-        self._given = 0     # the segments that the stream has
-        self._found: Any = None     # what the task has returned
-        self._ticket: Ticket | None = None       # of the work that the model computes
+        self._texts: dict[int, Any] = {}        # the text of a recording that is too short for windows, by its number 0
+        self._streamed = 0      # how many segments were added to the stream
+        self._returned: Any = None      # the result of the task
+        self._ticket: Ticket | None = None       # of the work that is in the queue
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()       # guards `work`, `_ticket`, `_closed`, and the task
         self.recording: Recording | None = None
         self._task = self._begin(samples, wanted, transcription)
 
     def _begin(self, samples: np.ndarray, wanted: Any, transcription: Any) -> Any:
-        """Return the task whose works are computed one after the other."""
+        """Return the task, a generator of the works of the recording, each made from the result of the one before."""
         if not transcription.in_windows(len(samples), wanted):
             return transcription.short_task(self._texts, 0, samples, wanted)
         self.recording = transcription.recording(0, samples, wanted.language, stop=None)
@@ -93,52 +101,53 @@ class Hearing:
 
     @property
     def left(self) -> int:
-        """About how many windows are left."""
+        """An estimate of how many windows of the recording are still to be computed, at least 1."""
         if self.recording is None:
             return 1
         return max(1, math.ceil((self.recording.frames - self.recording.seek) / WINDOW))
 
     def next(self, result: Any = None) -> DecoderWork | Work | None:
-        """Return the next work, after the result of the last one; None at the end, and once it is closed."""
+        """Return the next work, made from the result of the last one; None at the end. A worker calls it."""
         with self._lock:
             try:
                 return self._task.send(result)
             except StopIteration as end:
-                self._found = end.value
+                self._returned = end.value
                 return None
 
     def ask(self, submit: Callable[[Any], Ticket]) -> Ticket | None:
-        """Submit the next work, and return its ticket; None once it is closed."""
+        """Submit the next work by `submit`, and return its ticket; None once the recording is closed."""
         with self._lock:
             work, self.work = self.work, None
             self._ticket = None if self._closed or work is None else submit(work)
             return self._ticket
 
     def answered(self) -> None:
-        """Note that the work has ended."""
+        """Note that the queue has ended the submitted work; end the task if the recording was closed meanwhile."""
         with self._lock:
             self._ticket = None
             if self._closed:
                 self._task.close()
 
     def close(self) -> None:
-        """Give up what the model keeps of a window, as soon as no step reads it."""
+        """End the recording, and free what the model keeps for its window, once no step of the model reads it."""
         with self._lock:
             self._closed, ticket = True, self._ticket
             if ticket is None:
                 self._task.close()
-        if ticket is not None:      # without the lock, which `answered` takes when the work ends at once
+        if ticket is not None:      # without the lock: `cancel` may call `answered`, which takes it
             ticket.cancel()
 
     def _end_window(self, seconds: float) -> None:
+        """Stream the text of the segments that a window has added; the task calls it at the end of each window."""
         assert self.recording is not None
         self.window_ended = True
-        new = self.recording.segments[self._given :]
-        self._given += len(new)
+        new = self.recording.segments[self._streamed :]
+        self._streamed += len(new)
         self.stream.add("".join(segment.text for segment in new))
 
     def heard(self) -> Heard:
-        """Return what was heard, at the end."""
+        """Return the result of the whole recording, once the task has ended."""
         if self.recording is not None:
             return Heard(self.recording.transcript(), self.recording.notes, self.seconds)
         text = self._texts[0]
@@ -147,7 +156,7 @@ class Hearing:
 
 
 class LetterHearing(Hearing):
-    """A recording that a model of letters hears, whose text is known at its end alone."""
+    """A recording for a model of letters (CTC), whose text is known only at its end."""
 
     def _begin(self, samples: np.ndarray, wanted: Any, transcription: LetterTranscription) -> Any:
         self._windows = transcription.windows(len(samples))
@@ -158,40 +167,42 @@ class LetterHearing(Hearing):
         return max(1, self._windows)
 
     def _end_window(self, seconds: float) -> None:
+        """Count a window that has ended; it has no text of its own."""
         self.window_ended = True
         self._windows -= 1
 
     def heard(self) -> Heard:
-        found = self._found if isinstance(self._found, Transcript) else Transcript(self._found, "")
-        self.stream.add(found.text)
-        return Heard(found, [], self.seconds)
+        """Return the result, and stream its whole text; the task returns a text alone if no times were asked for."""
+        transcript = self._returned if isinstance(self._returned, Transcript) else Transcript(self._returned, "")
+        self.stream.add(transcript.text)
+        return Heard(transcript, [], self.seconds)
 
 
 class TranscriptStream:
-    """The text of a recording, piece by piece, with what `app.py` reads of the stream of any answer (`TokenStream`).
+    """The text of a recording as a stream of pieces, with the interface of `TokenStream`, which `app.py` reads.
 
-    Workers add pieces, and an event loop takes them.
+    Workers add pieces, and the event loop takes them.
     """
 
     new_tokens = 0
-    """For the log, as those of a `TokenStream`; the tokens of a recording are not counted."""
+    """The number for the log; the tokens of a recording are not counted."""
 
     def __init__(self) -> None:
         self._pieces: list[str | Heard] = []
         self._error: BaseException | None = None
-        self._begun = False
+        self._begun = False     # whether a piece was added that is not only spaces
         self._held_spaces = ""
-        """Spaces at the end of the last piece: they belong to the text only if something follows."""
+        """Spaces at the end of the last piece, which are dropped unless another piece follows."""
         self.news = News()
         """Rings when there is something to take."""
         self._lock = threading.Lock()
         self.ended = False
         """Whether all pieces were taken."""
         self.cancel: Callable[[], object] = lambda: None
-        """Ends the request; whoever submits it sets this."""
+        """Cancels the request; `SpeechService` sets it."""
 
     def add(self, text: str) -> None:
-        """Add a piece of text. Spaces at its end wait for the next piece, so that none stands at an end of the text."""
+        """Add a piece of text. The whole text has no spaces at its start or end."""
         text = self._held_spaces + text
         if not self._begun:
             text = text.lstrip()
@@ -202,7 +213,7 @@ class TranscriptStream:
             self._put(piece)
 
     def end(self, result: Heard | BaseException) -> None:
-        """Add the end: the result, or the error."""
+        """End the stream with the result of the recording, or with the error of the request."""
         if isinstance(result, Heard):
             self._put(result)
             return
@@ -211,7 +222,10 @@ class TranscriptStream:
         self.news.ring()
 
     def take(self) -> list[str | Heard]:
-        """Return the pieces that are there, the result behind the last one; raises the error of the request."""
+        """Return the pieces that were added since the last call; the last of all is the `Heard`.
+
+        Raises the error of the request once there are no pieces before it. The event loop calls it.
+        """
         self.news.answer()
         with self._lock:
             pieces, self._pieces = self._pieces, []
@@ -222,13 +236,14 @@ class TranscriptStream:
         return pieces
 
     def _put(self, piece: str | Heard) -> None:
+        """Append a piece, and wake the event loop."""
         with self._lock:
             self._pieces.append(piece)
         self.news.ring()
 
 
 class HearingTurns:
-    """Which recordings the model hears, a window of each at a time, because the keys of each window take much memory.
+    """Chooses the recordings whose windows the model computes: at most `most` at a time, as each takes much memory.
 
     The next recording is one of the owner whose last turn is the longest ago, and of an owner's recordings the one that
     has waited for the longest time. `queues.order.Order` cannot do it: a window is several works, each of which is made
@@ -236,37 +251,38 @@ class HearingTurns:
     """
 
     def __init__(self, most: int, go: Callable[[Hearing], object]):
-        """most: the most recordings that are heard at a time. go: starts a window of one."""
+        """most: the most recordings with a window in the model. go: starts the next window of a recording."""
         self._most, self._go = most, go
-        self._lines: dict[Hashable, deque[Hearing]] = {}        # the recordings that wait, of each owner
+        self._lines: dict[Hashable, deque[Hearing]] = {}        # the waiting recordings of each owner
         self._latest: dict[Hashable, int] = {}      # the number of the last turn of each owner who has any recordings
-        self._numbers = count()
-        self._heard: dict[Hearing, float] = {}      # when the window of each began
-        self._costs: deque[float] = deque(maxlen=100)
-        self._lock = threading.Lock()
+        self._numbers = count()     # of turns
+        self._heard: dict[Hearing, float] = {}      # the recordings with a window in the model: when that began
+        self._costs: deque[float] = deque(maxlen=100)       # seconds of the last windows
+        self._lock = threading.Lock()       # guards all of these
 
     @property
     def cost(self) -> float:
-        """The seconds of the model for a window, in the mean; 0 before the first one."""
+        """The mean seconds of the model for a window; 0 before the first one."""
         costs = [*self._costs]
         return sum(costs) / len(costs) if costs else 0.0
 
     def before_first(self, owner: Hashable) -> int:
-        """Return how many windows end before that of a new recording begins."""
+        """Return how many windows end before the first window of a new recording of this owner begins."""
         with self._lock:
             if len(self._heard) < self._most:
                 return 0
+            # One window that is computed now, the owner's own ones, and up to as many of each other owner.
             own = len(self._lines.get(owner, ()))
             return own + 1 + sum(min(len(line), own + 1) for other, line in self._lines.items() if other != owner)
 
     def before_last(self, windows: int) -> int:
-        """Return how many windows of others come before the last one of a recording with so many."""
+        """Return how many windows of other recordings come before the last one of a new recording with `windows`."""
         with self._lock:
-            others = [*self._heard, *(one for line in self._lines.values() for one in line)]
-        return sum(min(one.left, windows) for one in others)
+            others = [*self._heard, *(hearing for line in self._lines.values() for hearing in line)]
+        return sum(min(hearing.left, windows) for hearing in others)
 
     def enter(self, hearing: Hearing) -> None:
-        """Let a recording have its first window when it is its turn."""
+        """Let a new recording wait for its turn; start its first window at once if there is a place."""
         with self._lock:
             self._lines.setdefault(hearing.owner, deque()).append(hearing)
         self._start()
@@ -274,7 +290,8 @@ class HearingTurns:
     def go_on(self, hearing: Hearing) -> None:
         """Put a recording behind the others of its owner when a window of it has ended and more windows follow.
 
-        Its owner keeps the number of the last turn, and so waits for all other owners. Nothing for one that has left.
+        Its owner keeps the number of the last turn, and so waits for all other owners. A recording that has left stays
+        away.
         """
         with self._lock:
             if hearing not in self._heard:
@@ -284,7 +301,7 @@ class HearingTurns:
         self._start()
 
     def leave(self, hearing: Hearing, ended: bool = False) -> None:
-        """Forget a recording, if it has not left before. ended: its last window has ended."""
+        """Forget a recording, waiting or not; a second call does nothing. ended: whether its last window has ended."""
         owner = hearing.owner
         with self._lock:
             line = self._lines.get(owner, deque())
@@ -294,23 +311,23 @@ class HearingTurns:
                 line.remove(hearing)
                 if not line:
                     del self._lines[owner]
-            if owner not in self._lines and all(one.owner != owner for one in self._heard):
+            if owner not in self._lines and all(other.owner != owner for other in self._heard):
                 self._latest.pop(owner, None)
         self._start()
 
     def _end_window(self, hearing: Hearing, ended: bool = True) -> None:
-        """Give a place free, and note the cost of a window that has `ended`: those heard at once share the time."""
+        """Free the place of a window; if it has `ended`, note its share of the time. The caller holds the lock."""
         begun = self._heard.pop(hearing)
         if ended:
             self._costs.append((time.monotonic() - begun) / (len(self._heard) + 1))
 
     def _start(self) -> None:
-        """Start windows while there are places. The lock is released before `go`, which may come back here."""
+        """Start windows while there are free places. `go` runs without the lock, as it may call `leave`."""
         while True:
             with self._lock:
                 if len(self._heard) >= self._most or not self._lines:
                     return
-                owner = min(self._lines, key=lambda one: self._latest.get(one, -1))
+                owner = min(self._lines, key=lambda owner: self._latest.get(owner, -1))     # new owners come first
                 hearing = self._lines[owner].popleft()
                 if not self._lines[owner]:
                     del self._lines[owner]
@@ -319,25 +336,25 @@ class HearingTurns:
 
 
 class SpeechService(RequestService):
-    """A model of speech that transcribes the recordings of many requests; it knows nothing of HTTP.
+    """Serves a model of speech to many clients; it knows nothing of HTTP.
 
     Each window of 30 s is a few works of the queue of the model, or one of a model of letters (CTC). The queue computes
-    it together with windows of others, so a long recording delays nobody by more than a window. Each request gets what
-    `Transcriber` gives for it alone. The arguments of `submit` besides those that all services have:
+    it together with windows of others, so a long recording delays others by at most a window. Each request gets the
+    result of a call of `Transcriber` for it alone. The arguments of `submit` besides those that all services have:
 
     task: "transcribe".
     inputs: an `Upload`, which has a file of audio.
-    options: those of `Transcriber.transcribe`. The value of an `Answer` is what was `Heard`, or a `TranscriptStream`.
+    options: those of `Transcriber.transcribe`. The value of an `Answer` is a `Heard`, or a `TranscriptStream`.
     """
 
     kind = "transcribe"
 
     def __init__(self, model: Transcriber, *, max_wait: float = 2.0, max_bytes: int = MAX_HELD,
                  max_seconds: float = MAX_SECONDS, beside: RequestService | None = None):
-        """Start the thread of a model, and let it hear a window.
+        """Start the thread of a model, and let it compute a window.
 
-        max_wait: a request is refused if its first window would have to wait longer, in seconds. max_bytes: the most
-        memory of all requests that are open, the keys of windows not counted. max_seconds: the longest recording.
+        max_wait: the most seconds that a request may wait for its first window; beyond, it is refused. max_bytes: the
+        most memory of all open requests, without the keys of windows. max_seconds: of the longest recording.
         beside: a service whose threads and memory this one shares.
         """
         require_speech("soundfile", "reading an audio file")
@@ -350,10 +367,12 @@ class SpeechService(RequestService):
         self.writes_letters = isinstance(model.transcription, LetterTranscription)
         """Whether the model spells what it hears (CTC), and generates no tokens."""
         self._hearings = HearingTurns(model.transcription.together(model.generation), self._go)
+        # The admission counts seconds of the model here in place of tokens, so its rate is 1 once a cost is known.
         self._admission = Admission(max_wait, lambda: 1.0 if self._hearings.cost else 0.0)
         self._start()
 
     def _warm(self) -> None:
+        # One second of silence.
         self.model.transcribe(np.zeros(RATE, np.float32), **({} if self.writes_letters else {"max_new_tokens": 1}))
 
     @property
@@ -362,7 +381,7 @@ class SpeechService(RequestService):
 
     @property
     def longest(self) -> int | None:
-        """None: it reads no texts."""
+        """None, as it reads no texts."""
         return None
 
     def _check_first(self, key: str) -> None:
@@ -370,10 +389,10 @@ class SpeechService(RequestService):
         self._admission.check_wait(wait, lambda: wait)
 
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
-        return True
+        return True     # decoding an audio file takes long
 
     def _prepare(self, request: Pending) -> Steps:
-        """Read a recording in steps, and make its first work."""
+        """Read the recording of a request in steps, and return it as a `Hearing` with its first work."""
         if request.task not in self.tasks:
             raise InputError(f"there is no task {request.task}; the model serves {', '.join(self.tasks)}")
         options = TRANSCRIBE.read_options(request.options)
@@ -394,7 +413,10 @@ class SpeechService(RequestService):
         return hearing
 
     def _samples(self, request: Pending) -> Generator[None, None, np.ndarray]:
-        """Return the samples of a recording, which lie on disk; raises `Refusal` and `Limit`."""
+        """Decode a recording in steps, and return its samples, float32 [samples], mapped from a temporary file.
+
+        Raises `Refusal` and `Limit`. The file has no name, and its space is free again when the array is gone.
+        """
         upload: Upload = request.inputs
         length = 0
         with upload.take() as file, temporary() as copy:
@@ -419,13 +441,12 @@ class SpeechService(RequestService):
         return check_samples(np.frombuffer(data, np.float32))
 
     def _admit(self, request: Pending, hearing: Hearing) -> None:
-        """Let a recording wait for its first window, unless it would wait too long."""
+        """Let a recording wait for its first window, or settle its request with `Overloaded`."""
         turns, cost = self._hearings, self._hearings.cost
         try:
             with self._lock:
                 if request.settled:
                     return
-                # The admission counts seconds here, and not tokens: its rate is 1.
                 wait = turns.before_first(hearing.owner) * cost
                 before = turns.before_last(hearing.left) * cost
                 self._admission.check_wait(wait, lambda: wait)
@@ -444,7 +465,7 @@ class SpeechService(RequestService):
             turns.enter(hearing)
 
     def _go(self, hearing: Hearing) -> None:
-        """Let the model compute the next work of a recording."""
+        """Submit the next work of a recording to the queue; without one, finish its request."""
         request = hearing.request
         if request.settled:
             self._hearings.leave(hearing)
@@ -458,10 +479,10 @@ class SpeechService(RequestService):
             self._settle(request, error)
             return
         if ticket is not None:
-            ticket.add_done_callback(partial(self._ended, hearing))
+            ticket.add_done_callback(partial(self._end_work, hearing))
 
-    def _ended(self, hearing: Hearing, ticket: Any) -> None:
-        """Let the workers make the next work of what the model has computed."""
+    def _end_work(self, hearing: Hearing, ticket: Any) -> None:
+        """Let a worker make the next work from the result of the last one; the thread of the queue calls it."""
         hearing.answered()
         if ticket.error is not None:
             self._settle(hearing.request, ticket.error)
@@ -469,6 +490,7 @@ class SpeechService(RequestService):
             self._hand_over(hearing.request, lambda: hearing.next(ticket.result()), self._go_on, long=False)
 
     def _go_on(self, request: Pending, work: DecoderWork | Work | None) -> None:
+        """Submit the next work at once, or let the recording wait for its turn if that begins another window."""
         hearing: Hearing = request.prepared
         hearing.work = work
         if hearing.window_ended and work is not None:
@@ -478,7 +500,7 @@ class SpeechService(RequestService):
             self._go(hearing)
 
     def _finish(self, request: Pending, hearing: Hearing) -> None:
-        """Give a recording its answer."""
+        """Give a request its answer, after the last work of its recording."""
         self._hearings.leave(hearing, ended=True)
         heard = hearing.heard()
         hearing.stream.end(heard)
@@ -486,30 +508,32 @@ class SpeechService(RequestService):
         self._settle(request, Answer(heard, [], [], times, heard.bytes))
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
+        """Give a request its answer or its error, and end its recording and its stream after an error."""
         super()._settle(request, result)
         if isinstance(result, BaseException):
             self._drop(request, result)
 
     def _cancel(self, request: Pending) -> None:
+        """Settle a request that its client has cancelled, and end its recording and its stream."""
         super()._cancel(request)
         self._drop(request, Cancelled())
 
     def _drop(self, request: Pending, error: BaseException) -> None:
-        """Let go of what is kept for a recording that nobody hears any more."""
+        """End the recording of a request that has an error, and its stream with that error."""
         if request.prepared is not None:
             self._hearings.leave(request.prepared)
             request.prepared.close()
             request.prepared.stream.end(error)
 
     def statistics(self) -> SpeechStatistics:
-        """Return what waits, what was done, and how fast."""
+        """Return the present numbers of the service."""
         with self._lock:
             return SpeechStatistics(**self._counts(), seconds_of_window=self._hearings.cost)
 
 
 @dataclass
 class SpeechStatistics(RequestCounts):
-    """What a service has done. Counters grow from the start; gauges say what is there now."""
+    """The numbers of a service. Counters grow from the start; gauges are present values."""
 
     seconds_of_window: float = 0.0
-    """Gauge: the seconds of the model for a window, in the mean of the last hundred."""
+    """Gauge: the mean seconds of the model for each of the last hundred windows."""

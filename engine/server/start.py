@@ -1,4 +1,4 @@
-"""Start a server, and stop it: sockets, signals and the event loop."""
+"""Bind the socket of a server, run its event loop, and stop it at a signal. `cli/serve.py` calls `bind` and `run`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from .served import Served
 from .settings import CONNECTIONS, Settings
 
 BACKLOG = 2048
-"""Connections that wait to be taken."""
-_TAKEN = 64
-"""The most connections that are taken at a time; asyncio takes as many as its `backlog` says."""
+"""The most new connections that the kernel keeps until the server accepts them."""
+_ACCEPTED = 64
+"""The most connections that are accepted in one turn of the event loop: asyncio takes that number as its `backlog`."""
 _TURNS = 8
-"""For how many turns of the event loop there are descriptors for connections that were taken or that end."""
+"""The turns of the event loop for which descriptors are kept free, for connections just accepted or not yet closed."""
 _SPARE = 16
-"""Descriptors beside those of connections, and beside those that are open when the server starts."""
+"""Descriptors that are kept free for other files than those that are open when the server starts."""
 
 
 @contextlib.contextmanager
 def bind(settings: Settings) -> Iterator[socket.socket]:
-    """Give a socket that is bound to the address of a server, and does not listen yet; raises `InputError`.
+    """Yield a socket that is bound to the address of a server and does not listen yet; raises `InputError`.
 
     A server binds before it loads its model, so that an address in use is known at once. The server of a Unix socket
     locks a file PATH.lock beside it, since a socket that does not listen yet looks like that of a server that died.
@@ -54,7 +54,7 @@ def bind(settings: Settings) -> Iterator[socket.socket]:
 
 
 def _opened(settings: Settings, stack: contextlib.ExitStack) -> socket.socket:
-    """Return the bound socket of a server; stack: gets what is to do when the server ends, or when this fails."""
+    """Return the bound socket of a server. stack: gets what closes and deletes it; the caller closes the stack."""
     path = settings.uds
     if path is None:
         [family, _, protocol, _, address], *_ = socket.getaddrinfo(
@@ -82,19 +82,20 @@ def _opened(settings: Settings, stack: contextlib.ExitStack) -> socket.socket:
 
 
 def _delete(path: str) -> None:
+    """Delete a file, if it is there."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def _refusal(settings: Settings, error: OSError) -> InputError:
-    """Return the error for an address at which no server can listen."""
+    """Return the error of the command for an address that the system refuses."""
     place = f"--host {settings.host} --port {settings.port}"
     asked = place if settings.uds is None else f"--uds {settings.uds}"
     return InputError(f"{asked} cannot be bound: {error}; choose another address, or --port 0 for a free port")
 
 
 def listen(listener: socket.socket, settings: Settings) -> None:
-    """Let a socket of `bind` listen; raises `InputError` if another one, bound at the same time, does so already."""
+    """Let a bound socket listen; raises `InputError` if another server with this address was faster."""
     try:
         listener.listen(BACKLOG)
     except OSError as error:
@@ -102,7 +103,7 @@ def listen(listener: socket.socket, settings: Settings) -> None:
 
 
 def _remove_old(path: str) -> None:
-    """Remove a Unix socket that refuses connections, as its server is dead; raises `InputError` for anything else."""
+    """Delete the Unix socket of a dead server, which refuses connections; raises `InputError` for anything else."""
     if not os.path.exists(path):
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):
@@ -114,7 +115,7 @@ def _remove_old(path: str) -> None:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Return the address of a server as clients write it."""
+    """Return the address of a server for clients, such as "http://127.0.0.1:8080" or "unix:/run/engine.sock"."""
     if listener.family == socket.AF_UNIX:
         return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
@@ -122,7 +123,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def raise_descriptors() -> int:
-    """Raise the soft limit of descriptors to the hard one, and return it: a connection takes one."""
+    """Raise the soft limit of open descriptors to the hard one, and return it: each connection takes a descriptor."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):      # a hard limit without end that the kernel refuses
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -130,14 +131,14 @@ def raise_descriptors() -> int:
 
 
 def connections_of(descriptors: int) -> tuple[int, int]:
-    """Return how many connections there may be at one time, and how many are taken at a time.
+    """Return (the most open connections, the most connections that are accepted in one turn of the event loop).
 
-    descriptors: the limit of descriptors. asyncio says that a connection was taken a few turns of the event loop later,
-    and closes one that ends for it in the turn after that. So there is room for those of `_TURNS` turns.
+    descriptors: their limit. asyncio reports a connection a few turns of the event loop after it was accepted, and
+    closes the one that ends for it a turn later, so `_TURNS` turns of new connections need descriptors as well.
     """
-    taken = max(1, min(_TAKEN, descriptors // (8 * _TURNS)))
+    accepted = max(1, min(_ACCEPTED, descriptors // (8 * _TURNS)))      # at most an eighth of all is for them
     others = len(os.listdir("/proc/self/fd")) + _SPARE
-    return max(1, min(CONNECTIONS, descriptors - others - _TURNS * taken)), taken
+    return max(1, min(CONNECTIONS, descriptors - others - _TURNS * accepted)), accepted
 
 
 def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = lambda address: None) -> None:
@@ -147,19 +148,20 @@ def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = l
     """
     logs.log_as_json()
     descriptors = raise_descriptors()
-    connections, taken = connections_of(descriptors)
+    connections, accepted = connections_of(descriptors)
     address = address_of(listener)
     listen(listener, served.settings)
 
     def begin() -> None:
+        """Log the start, and call `ready`."""
         logs.write("start", address=address, model=served.settings.names[0], tasks=sorted(served.service.tasks),
                    descriptors=descriptors, connections=connections)
         ready(address)
 
     gc.collect()
-    gc.freeze()     # what was loaded stays, so that no collection beside a flood of requests goes through all of it
+    gc.freeze()     # collections during requests skip all objects that were loaded before
     try:
-        asyncio.run(Server(served, begin, connections, taken).serve(sockets=[listener]))
+        asyncio.run(Server(served, begin, connections, accepted).serve(sockets=[listener]))
         served.close()
         logs.write("stop", address=address)
     finally:
@@ -171,24 +173,28 @@ class Server(uvicorn.Server):
     """A server of uvicorn that refuses requests from the signal on, and whose process then ends with status 0."""
 
     def __init__(self, served: Served, begin: Callable[[], Any] = lambda: None, connections: int = CONNECTIONS,
-                 taken: int = _TAKEN):
-        """begin: called when the server takes connections and signals. connections, taken: see `connections_of`."""
+                 accepted: int = _ACCEPTED):
+        """begin: called when the server accepts connections and handles signals.
+
+        connections: the most that are open. accepted: the most that are accepted in one turn of the event loop.
+        """
         settings = served.settings
         protocol: Any = type("OwnProtocol", (Protocol,), {"settings": settings, "room": Connections(connections)})
         super().__init__(uvicorn.Config(
             App(served), http=protocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
-            log_config=None, access_log=False, proxy_headers=False, server_header=False, backlog=taken,
+            log_config=None, access_log=False, proxy_headers=False, server_header=False, backlog=accepted,
             timeout_graceful_shutdown=int(served.longest_wait + settings.body_seconds) + 1))
         self._served, self._begin = served, begin
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start as uvicorn does, with the kernel's backlog of connections set again, and call `begin`."""
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(BACKLOG)        # asyncio has set it to the number of connections that it takes at a time
+            listener.listen(BACKLOG)        # asyncio has set the kernel's backlog to `accepted`
         self._begin()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look once a second whether the files of the model have changed, and whether messages were left out."""
+        """Check once a second whether the files of the model have changed, and log repeated messages."""
         if counter % 10 == 0:       # uvicorn has ten ticks a second
             self._served.files.look()
             logs.report()
@@ -200,13 +206,16 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; a second SIGINT does not wait for answers."""
+        """Stop at a signal; a second one that is SIGINT does not wait for answers."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.stop()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle the signals of the block. uvicorn would send them to the process again at its end."""
+        """Handle signals during the block.
+
+        uvicorn's own method would send them to the process again at its end, which would then not end with status 0.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,4 @@
-"""The routes of Hugging Face's text-embeddings-inference: forms of requests, and bodies of answers."""
+"""The routes of Hugging Face's text-embeddings-inference (TEI): fields of requests, and bodies of answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class InputsForm(Form):
 
 
 class PredictForm(Form):
-    """A request to /predict: a text, a pair of texts, or a list of lists with one or two texts; or images."""
+    """A request to /predict: a text, a pair of texts, or a list of lists with one or two texts each; or images."""
 
     inputs: str | Item | list[str | list[str] | Item]
     raw_scores: bool = False
@@ -66,18 +66,18 @@ class RerankForm(Form):
     raw_scores: bool = False
     return_text: bool = False
     top_n: int | None = None
-    """How many of the best texts the answer has, as llama-server takes it; None for all."""
+    """How many of the best texts the answer has, a field of llama-server; None for all."""
 
 
 class Sentences(msgspec.Struct, forbid_unknown_fields=True):
-    """The texts of a request to /similarity."""
+    """The texts of a request to /similarity: one, and those that it is compared with."""
 
     source_sentence: str
     sentences: list[str]
 
 
 class Parameters(msgspec.Struct, forbid_unknown_fields=True):
-    """The fields that TEI's other requests have at their top."""
+    """The fields that some requests of TEI have in an object `parameters`, and all others at their top."""
 
     truncate: bool | str | None = None
     truncation_direction: str | None = None
@@ -85,7 +85,7 @@ class Parameters(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def take_parameters(form: Form, parameters: Parameters | None) -> None:
-    """Set the fields of a form that came in its `parameters`."""
+    """Copy the fields of `parameters` that are not None to the form itself, where `forms.py` reads them."""
     for name in Parameters.__struct_fields__ if parameters is not None else ():
         if (value := getattr(parameters, name)) is not None:
             setattr(form, name, value)
@@ -116,14 +116,17 @@ class DecodeForm(Form):
 
 
 def embed(form: EmbedForm, model: AnyModel) -> Wanted:
-    """Return the work for vectors in TEI's form."""
+    """Return the work for a request to /embed: a vector for each input; raises `Refusal`."""
     inputs, single = inputs_of("inputs", form.inputs, model)
     options = {"normalize_embeddings": form.normalize} | dimensions_of(form, model)
     return Wanted("embed", inputs, lambda answer, asked: JsonRows(finite(answer.value)), options=options, single=single)
 
 
 def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
-    """Return the work for the vectors of tokens: for late interaction, if the model has them, or what is pooled."""
+    """Return the work for /embed_all: vectors of tokens, for late interaction if the model has a head for it.
+
+    Other models give the vectors that pooling reads.
+    """
     inputs, single = inputs_of("inputs", form.inputs, model)
     late = not isinstance(model, Reranker) and "encode_tokens" in model.heads
     return Wanted("late" if late else "tokens", inputs,
@@ -131,10 +134,11 @@ def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
 
 
 def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
-    """Return the work for sparse vectors in TEI's form."""
+    """Return the work for a request to /embed_sparse; raises `Refusal`."""
     inputs, single = inputs_of("inputs", form.inputs, model)
 
     def body(answer: Answer, asked: Asked) -> Any:
+        """Return the JSON of an answer: for each input, the nonzero entries of its sparse vector."""
         finite(answer.value.values)
         return JsonRows([{"index": index, "value": value}
                      for index, value in zip(row.indices.tolist(), row.values, strict=True)] for row in answer.value)
@@ -143,13 +147,13 @@ def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
 
 
 def predict(form: PredictForm, model: AnyModel) -> Wanted:
-    """Return the work for the labels of texts or images in TEI's form, all labels of each, the best first."""
+    """Return the work for /predict: all labels of each text or image, the best first; raises `Refusal`."""
     inputs, single = _images_or_pairs(form.inputs, model)
 
     def body(answer: Answer, asked: Asked) -> Any:
         for row in answer.value:
-            finite([one["score"] for one in row])
-        labels = ([{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value)
+            finite([label["score"] for label in row])
+        labels = ([{"score": label["score"], "label": label["label"]} for label in row] for row in answer.value)
         return next(labels) if single else JsonRows(labels)
 
     options = {"top_k": None} | ({"function_to_apply": "none"} if form.raw_scores else {})
@@ -157,43 +161,48 @@ def predict(form: PredictForm, model: AnyModel) -> Wanted:
 
 
 def _images_or_pairs(value: Any, model: AnyModel) -> tuple[Any, bool]:
-    """Return the inputs of /predict, and whether there is one alone; two texts in a list are a pair."""
-    has_items = isinstance(value, Item) or any(isinstance(one, Item) for one in value)
+    """Return the inputs of /predict (images, texts or pairs of texts), and whether there is one input, not a list.
+
+    A list of two texts is one pair. Raises `Refusal`.
+    """
+    has_items = isinstance(value, Item) or any(isinstance(item, Item) for item in value)
     if has_items or reads_images(model):
         inputs, single = images_or_texts("inputs", value, model)
         if isinstance(inputs, SentImages):
             return inputs, single
         if has_items:       # each object is a whole text, so two of them are no pair
             value = inputs[0] if single else [[text] for text in inputs]
-    single = isinstance(value, str) or any(isinstance(one, str) for one in value)
+    single = isinstance(value, str) or any(isinstance(item, str) for item in value)
     rows: Sequence[Any] = [value] if single else value
     check_items("inputs", rows)
-    texts = [_text_or_pair(one) for one in rows]
+    texts = [_text_or_pair(row) for row in rows]
     check_not_empty("inputs", texts)
     return texts, single
 
 
 def rerank(form: RerankForm, model: AnyModel) -> Wanted:
-    """Return the work for ranks in TEI's form."""
+    """Return the work for a request to /rerank in TEI's form; raises `Refusal`."""
     check_items("texts", form.texts)
     raw = {"logits": True} if isinstance(model, Reranker) else {"activation_fn": "identity"}
     options = {"return_documents": form.return_text} | top_of(form.top_n) | (raw if form.raw_scores else {})
 
     def body(answer: Answer, asked: Asked) -> Any:
-        finite([one["score"] for one in answer.value])
-        return JsonRows({"index": one["corpus_id"], "score": one["score"]}
-                    | ({"text": one["text"]} if form.return_text else {}) for one in answer.value)
+        """Return the JSON of an answer: the best texts, the best first."""
+        finite([rank["score"] for rank in answer.value])
+        return JsonRows({"index": rank["corpus_id"], "score": rank["score"]}
+                        | ({"text": rank["text"]} if form.return_text else {}) for rank in answer.value)
 
     return Wanted("rank", (form.query, form.texts), body, options=options)
 
 
 def similarity(form: SimilarityForm, model: AnyModel) -> Wanted:
-    """Return the work for the similarities of a text and others."""
+    """Return the work for /similarity: the similarity of one text to each of the others; raises `Refusal`."""
     check_items("inputs.sentences", form.inputs.sentences)
     texts = [form.inputs.source_sentence, *form.inputs.sentences]
     check_not_empty("inputs", texts)
 
     def body(answer: Answer, asked: Asked) -> Any:
+        """Return the JSON of an answer, a number for each text, from the vectors of all texts, the one first."""
         assert not isinstance(model, Reranker)
         vectors = finite(answer.value)
         return finite(model.similarity(vectors[:1], vectors[1:])[0])
@@ -201,12 +210,12 @@ def similarity(form: SimilarityForm, model: AnyModel) -> Wanted:
     return Wanted("embed", texts, body)
 
 
-_TOKENIZED, _DECODED = 700, 64
-"""About how many bytes of memory a character takes that becomes a token of an answer, and a token that becomes text."""
+_TOKENIZE_BYTES, _DECODE_BYTES = 700, 64
+"""Estimated bytes of an answer for each character of /tokenize, which may be a token, and each token of /decode."""
 
 
 def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
-    """Return the work for the tokens of texts, which are never cut."""
+    """Return the work for /tokenize: all tokens of each text with their places, in steps; raises `Refusal`."""
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
     check_items("inputs", texts)
     check_not_empty("inputs", texts)
@@ -216,35 +225,37 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
     prompted = add_prompt(prompt, check_texts(texts, "inputs"))
 
     def rows() -> Iterator[list[dict[str, Any]]]:
+        """Yield the tokens of each text, a few texts at a time."""
         for part in slices(prompted, STEP_INPUTS, STEP_CHARACTERS):
-            some: Any = prompted[part.start : part.stop]        # texts, and no pairs
-            for text, places in zip(some, _uncut_tokenizer(model).places(some), strict=True):
+            chunk: Any = prompted[part.start : part.stop]       # texts, and no pairs
+            for text, places in zip(chunk, _uncut_tokenizer(model).places(chunk), strict=True):
                 yield _tokens(text, places, form.add_special_tokens)
 
+    # "": this is no task of the model, and a worker calls `rows`.
     return Wanted("", texts, lambda answer, asked: JsonRows(rows()), single=isinstance(form.inputs, str),
-                  # A normalizer makes several characters of some that are not ASCII. "": no task of the model.
-                  bytes=_TOKENIZED * characters * (1 if all(map(str.isascii, texts)) else 4))
+                  # A normalizer may turn one character that is not ASCII into several.
+                  bytes=_TOKENIZE_BYTES * characters * (1 if all(map(str.isascii, texts)) else 4))
 
 
 @lru_cache(maxsize=4)
 def _uncut_tokenizer(model: AnyModel) -> Tokenizer:
-    """Return the tokenizer of a model that gives all tokens of a text."""
+    """Return the tokenizer of a model without its limit of tokens; the last few models have theirs kept."""
     assert model.text is not None
     return Tokenizer(model.text, max_tokens=None, threads=1, truncates=False)
 
 
 def decode(form: DecodeForm, model: AnyModel) -> Wanted:
-    """Return the work for the texts of token ids."""
+    """Return the work for /decode: the text of each list of token ids; raises `Refusal`."""
     rows, single = texts_or_ids("ids", form.ids)
     count = sum(map(len, rows))
     check_most("ids", count, MAX_DECODED, "token ids", "texts")
     return Wanted("", rows, lambda answer, asked: JsonRows(
         model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows), single=single,
-        bytes=_DECODED * count)
+        bytes=_DECODE_BYTES * count)
 
 
 def _text_or_pair(value: str | list[str]) -> Any:
-    """Return a text, or a pair as a tuple; raises `Refusal` for another number of texts."""
+    """Return a text for a str or a list of one, and a tuple for a list of two; raises `Refusal` for other lists."""
     if isinstance(value, str):
         return value
     if len(value) not in (1, 2) or not all(isinstance(text, str) for text in value):
@@ -254,7 +265,10 @@ def _text_or_pair(value: str | list[str]) -> Any:
 
 
 def _tokens(text: str, places: Any, special: bool) -> list[dict[str, Any]]:
-    """Return the tokens of a text, each with its place in the text."""
+    """Return the JSON of the tokens of a text. places: of `Tokenizer.places`. special: whether to list special tokens.
+
+    A special token has no place; start and stop of others count characters.
+    """
     rows = zip(places.input_ids.tolist(), places.tokens, places.offsets, places.special, strict=True)
     return [{"id": number, "text": token if added else text[start:stop], "special": added,
              "start": None if added else start, "stop": None if added else stop}

@@ -1,6 +1,6 @@
-"""The fields of requests for text: what each becomes, and why some are refused. This is the one table of them.
+"""The one table of the fields of requests for text: their types, the settings that they set, and refused fields.
 
-docs/server.md shows it; the types are what msgspec reads. None, in any field, is as good as leaving it out.
+`text_routes.py` reads requests by it, and docs/server.md shows it. A field with the value None counts as left out.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ _NO_MEDIA = "this model reads and writes texts alone"
 
 @dataclass(frozen=True)
 class TextField:
-    """A field of a request."""
+    """One field of a request."""
 
     kind: Any = Any
-    """Its type."""
+    """Its type, for msgspec."""
     setting: str = ""
-    """The setting of a generation that it is, if it is one as it stands."""
+    """The setting of a generation that gets its value unchanged; "" for a field that is read otherwise."""
     refusal: str = ""
-    """Why it is refused, but for the values of `harmless`."""
+    """Why a request with it is refused, unless its value is one of `harmless`; "" for a field that is supported."""
     harmless: tuple[Any, ...] = ()
-    """Values that ask for nothing."""
+    """Values of a refused field that ask for nothing, and so are allowed."""
     has_effect: bool = True
+    """False for a field that is allowed and ignored."""
 
     @property
     def is_list(self) -> bool:
-        """Whether it has several values."""
+        """Whether its value is a list."""
         return get_origin(self.kind) is list
 
 
@@ -48,14 +49,14 @@ _NOTHING = TextField(has_effect=False)
 
 
 def refused(why: str, *harmless: Any) -> TextField:
-    """Return a field that is refused, but for some values."""
+    """Return a field that is refused except for some harmless values. why: the message, behind the field's name."""
     return TextField(refusal=why, harmless=harmless)
 
 
 _COMMON: dict[str, TextField] = {
     "model": TextField(str),
     "max_tokens": TextField(int, "max_new_tokens"),
-    "max_completion_tokens": TextField(int, "max_new_tokens"),      # the later one of two fields counts
+    "max_completion_tokens": TextField(int, "max_new_tokens"),      # the later of two fields wins
     "temperature": TextField(float, "temperature"),
     "top_p": TextField(float, "top_p"),
     "n": TextField(int, "num_return_sequences"),
@@ -66,7 +67,7 @@ _COMMON: dict[str, TextField] = {
     "logit_bias": TextField(dict[str, float]),
     "stream": TextField(bool),
     "stream_options": TextField(dict[str, Any]),
-    # Of vLLM, llama-server and others.
+    # Fields of vLLM, llama-server and others.
     "top_k": TextField(int),
     "min_p": TextField(float, "min_p"),
     "repetition_penalty": TextField(float, "repetition_penalty"),
@@ -116,41 +117,45 @@ COMPLETION: dict[str, TextField] = _COMMON | {
 
 
 def form_of(name: str, fields: Mapping[str, TextField]) -> type[msgspec.Struct]:
-    """Return the form that msgspec reads."""
+    """Return a class of forms for msgspec with all fields of a table, each None by default. name: of the class."""
     return msgspec.defstruct(name, [(key, field.kind | None if field.kind is not Any else Any, None)
                                     for key, field in fields.items()], kw_only=True)
 
 
 def known_fields(fields: dict[str, Any], table: Mapping[str, TextField]) -> tuple[dict[str, Any], list[str]]:
-    """Return the fields of a request that the table has, and the names of the others; raises `Refusal`."""
-    known, others = {}, []
+    """Return the fields of a request that the table has, and the names of unknown ones; raises `Refusal`.
+
+    Fields that are None are left out.
+    """
+    known, unknown = {}, []
     for name, value in fields.items():
         if (field := table.get(name)) is None:
-            others.append(name)
+            unknown.append(name)
         elif value is not None:
             if field.refusal and value not in field.harmless:
                 raise Refusal("unsupported", f"{name}: {field.refusal}", name)
             known[name] = value
-    return known, others
+    return known, unknown
 
 
 @dataclass(frozen=True)
 class TextSettings:
-    """What a request for text asks for, besides its inputs."""
+    """The settings of one request for text."""
 
     given: dict[str, Any]
-    """The settings of the generation."""
+    """The options of the generation by their names in the library, the seed among them."""
     seed: int
+    """The seed of the request, or a new one; the answer has it in a header."""
     stream: bool
     usage: bool
-    """Whether a stream ends with the tokens that it took."""
+    """Whether a stream ends with an event that has the numbers of tokens."""
 
 
 def read_settings(form: Any, table: Mapping[str, TextField], service: TextService, prompts: int = 1) -> TextSettings:
-    """Return what a form asks for; raises `Refusal`. prompts: how many the request has.
+    """Return the settings of a form; raises `Refusal`. prompts: the number of prompts in the request.
 
-    Where the request says nothing, the meaning is that of OpenAI's: all tokens may come, and an answer may fill the
-    context. A model with an encoder, such as a translator, has its own search unless a temperature is given.
+    The defaults are OpenAI's, not the library's: tokens are drawn without top_k, and an answer may fill the context. A
+    model with an encoder, such as a translator, keeps its own search unless the request has a temperature.
     """
     own, settings = service.model.generation, {}
     for name, field in table.items():
@@ -179,14 +184,14 @@ def read_settings(form: Any, table: Mapping[str, TextField], service: TextServic
 
 
 def check_choices(answers: int, field: str) -> None:
-    """Raise `Refusal` for a request for too many answers. field: the one that asks for them."""
+    """Raise `Refusal` for more than `MAX_CHOICES` answers to one request. field: the one to blame, n or prompt."""
     if answers > MAX_CHOICES:
         raise Refusal("wrong", f"this request asks for {answers:,} answers, and one may have {MAX_CHOICES}; send "
                       "several requests", field)
 
 
 def checked(name: str, setting: str, value: Any) -> Any:
-    """Return the checked value of a setting; raises `Refusal` that names the field."""
+    """Return a value after the library's check of a setting; raises `Refusal`. name: of the field, for the message."""
     try:
         return CHECKS[setting](name, value)
     except InputError as error:
@@ -194,6 +199,7 @@ def checked(name: str, setting: str, value: Any) -> Any:
 
 
 def _wants_usage(form: Any) -> bool:
+    """Return whether a stream has to tell the numbers of tokens at its end; raises `Refusal`."""
     usage = (form.stream_options or {}).get("include_usage", False)
     if not isinstance(usage, bool):
         raise Refusal("wrong", f"stream_options.include_usage must be true or false, not {shown(usage)}",
@@ -202,9 +208,9 @@ def _wants_usage(form: Any) -> bool:
 
 
 def id_of(kind: str, fields: Mapping[str, Any], seed: int, fingerprint: str) -> str:
-    """Return the id of an answer: equal requests with equal seeds have equal ids, and equal answers.
+    """Return the id of an answer, a hash: equal requests with equal seeds have equal ids, and equal answers.
 
-    kind: how it begins. fields: those that were understood; a stream has the id of the answer that is not streamed.
+    kind: the start of the id. fields: the known fields of the request; whether it streams does not change the id.
     """
     asked = {name: value for name, value in fields.items() if name not in ("stream", "stream_options", "seed", "user")}
     data = json.dumps([kind, asked, seed, fingerprint], sort_keys=True)

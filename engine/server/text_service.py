@@ -1,4 +1,8 @@
-"""`TextService`: a model that generates texts, and answers many requests at once. It knows nothing of HTTP."""
+"""`TextService`: serves a model that generates texts to many clients at once. It knows nothing of HTTP.
+
+A worker makes the works of a request, the queue of the model computes them in steps with those of others, and the
+thread of the queue reports each step to `_note_step`.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +38,18 @@ from .settings import MAX_HELD
 from .token_stream import MARKERS, Reasoning, TokenStream, Written, front_of
 
 TASKS = ("generate", "chat")
-"""The methods of a `Generator` that a service has."""
+"""The methods of a `Generator` that a service offers as tasks."""
 _TOKEN, _LOGPROB = 96, 640
-"""About how many bytes a token of a prompt or an answer takes, and each log probability that is told of it, with all
-that is written of them."""
+"""Estimates of bytes, JSON of the answer included: for each token of a prompt or an answer, for each log probability
+that the answer has of a token."""
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1.0625}
-"""The bytes of a number in a cell, by the precision of the cache."""
-_WARM, _NEW = 32, 4
-"""The tokens of the prompt that warms a model, and its new tokens."""
+"""The bytes of a number in the cache, by its precision; int8 has a scale of 4 bytes for about 64 numbers."""
+_PROMPT_TOKENS, _NEW_TOKENS = 32, 4
+"""The numbers of tokens of the prompt and of the answer that a model computes before it serves."""
 
 
 class TextService(RequestService):
-    """A model that generates texts, and answers many requests at once; it knows nothing of HTTP.
+    """Serves a model that generates texts to many clients at once; it knows nothing of HTTP.
 
     All requests are computed in the queue of the model, together with calls of the library. Each gets the tokens of a
     call for it alone. The arguments of `submit` besides those that all services have:
@@ -59,10 +63,10 @@ class TextService(RequestService):
 
     def __init__(self, model: Generator, *, max_wait: float = 2.0, max_bytes: int = MAX_HELD,
                  beside: RequestService | None = None, checksum: str = ""):
-        """Start the thread of a model, and let it make some tokens, whose times are the first rates.
+        """Start the thread of a model, and let it make some tokens, which gives the first rates.
 
-        max_wait: a request is refused if its first token would have to wait longer, in seconds. max_bytes: the most
-        memory of all requests that are open, the cells of the cache not counted. beside: a service whose threads and
+        max_wait: the most seconds that a request may wait for its first token; beyond, it is refused. max_bytes: the
+        most memory of all open requests, without the cells of the cache. beside: a service whose threads and
         memory this one shares. checksum: of the files of the model, for its fingerprint.
 
         Raises `UnsupportedError` for a model without a tokenizer.
@@ -75,29 +79,32 @@ class TextService(RequestService):
         self._methods = {name: model.methods[name] for name in TASKS if name in model.methods}
         self._queue: StepQueue = model.prepared.queue
         self.fingerprint = fingerprint_of(model, checksum)
-        """Says whose bits the answers are: equal requests to servers with equal ones have equal answers."""
+        """Names all that the bits of answers depend on: servers with equal fingerprints give equal answers."""
         self.load = TextLoad(self._queue.budget.rows)
+        # The admission counts seconds of the model here in place of tokens, so its rate is 1 once a rate is known.
         self._admission = Admission(max_wait, lambda: 1.0 if self.load.write_rate else 0.0)
         self.first_token, self.gaps = Histogram(SECONDS), Histogram(SECONDS)
-        """Seconds to the first token of a request, and between two tokens of a row."""
+        """Histograms of the seconds to the first token of a request, and between two tokens of a row."""
         self.rows = Histogram([2.0**i for i in range(11)])
-        """The rows of a step that make a token each."""
+        """A histogram of the rows of a step that get a token."""
         self._waiting: dict[Pending, tuple[DecoderTicket, float]] = {}
-        """The requests without a token so far, each with its first ticket and the time at which it was submitted."""
-        self._streams: set[TokenStream] = set()     # those to which tokens may still come
-        if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
+        """The requests without a token so far: (its first ticket, the `time.monotonic()` of its submission)."""
+        self._streams: set[TokenStream] = set()     # the streams whose requests are still computed
+        if self._queue.room.tokens is None:     # the user set no limit, and clients could fill all memory
             self._queue.room.tokens = default_cache_tokens(model)
         self._queue.watcher = self._note_step
         self._start()
 
     def _warm(self) -> None:
-        """Make some tokens twice: the first time brings the weights into memory, the second one is measured."""
-        longest = self.model.prepared.lengths.prompt.most or _WARM
-        settings = {"max_new_tokens": _NEW, "min_new_tokens": _NEW, "num_beams": 1, "do_sample": False}
+        """Make some tokens twice: the first call brings the weights into memory, the second one gives the rates."""
+        longest = self.model.prepared.lengths.prompt.most or _PROMPT_TOKENS
+        settings = {"max_new_tokens": _NEW_TOKENS, "min_new_tokens": _NEW_TOKENS, "num_beams": 1, "do_sample": False}
         for i in range(2):
             self.load.forget_rates()
-            self.submit("generate", [[i] * max(1, min(_WARM, longest - _NEW))], settings | {"cache_key": "\0"}).result()
-        self.load.lengths.clear()       # these were no answers
+            # Another prompt and a key of its own, so that no prefix of it is in the cache already.
+            prompt = [i] * max(1, min(_PROMPT_TOKENS, longest - _NEW_TOKENS))
+            self.submit("generate", [prompt], settings | {"cache_key": "\0"}).result()
+        self.load.lengths.clear()       # lengths of answers of clients alone are expected
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -105,19 +112,19 @@ class TextService(RequestService):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a prompt; None for any number."""
+        """The most tokens of a prompt; None for no limit."""
         positions, cells = self.model.prepared.lengths.prompt.most, self.most_tokens(1)
         return min((most for most in (positions, cells) if most is not None), default=None)
 
     def most_tokens(self, rows: int) -> int | None:
-        """Return the most tokens of a prompt and its answer, of which a request has so many rows."""
+        """Return the most tokens of a prompt with its answer, if a request has `rows` answers; None for no limit."""
         longest, cells = self.model.prepared.decoder.longest, self._queue.room.tokens
-        held = None if cells is None else max(1, cells // rows - BLOCK * (rows > 1))
-        read = None if longest is None else longest + 1     # the model does not read the last token
-        return min((most for most in (read, held) if most is not None), default=None)
+        in_cache = None if cells is None else max(1, cells // rows - BLOCK * (rows > 1))
+        in_model = None if longest is None else longest + 1     # the model does not read the last token
+        return min((most for most in (in_model, in_cache) if most is not None), default=None)
 
     def _options(self, task: str, options: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-        """Let the times of answers not tell one client what another one asked."""
+        """Add the key as `cache_key`, so that no client learns from times what another client has asked."""
         return {"cache_key": key} | dict(options or {})
 
     def _check_first(self, key: str) -> None:
@@ -125,16 +132,17 @@ class TextService(RequestService):
         self._admission.check_wait(load.seconds, lambda: load.before_first(key or None, 0.0, 1))
 
     def _end(self) -> None:
+        """End the thread of the model. The queue belongs to the model, so it must forget this service."""
         self._queue.watcher = lambda rows, read, seconds: None
         super()._end()
 
     def _prepare(self, request: Pending) -> PreparedWorks:
-        """Make the works of a request, and count what it takes."""
+        """Make the works of a request, and count its memory; a worker calls it."""
         begun = time.monotonic()
         if (method := self._methods.get(request.task)) is None:
             raise InputError(f"there is no task {shown(request.task)}; the model serves {', '.join(self._methods)}")
         options = dict(request.options)
-        places = options.pop("places", None)
+        places = options.pop("places", None)        # names of the inputs in the request, for messages
         prepared: PreparedWorks = method.prepare(self.model, request.inputs, method.read_options(options),
                                                  request.stop, places)
         request.inputs, request.prepared = None, prepared
@@ -143,7 +151,7 @@ class TextService(RequestService):
         return prepared
 
     def _admit(self, request: Pending, prepared: PreparedWorks) -> None:
-        """Let the works of a request wait for the model, unless it would wait too long."""
+        """Submit the works of a request to the queue, or settle it with `Overloaded` if it would wait too long."""
         owner = request.owner
         tokens = sum(self._unread(work) for work in _works(prepared))
         new = max((work.limit - work.first for work in _works(prepared) if work.makes_tokens), default=0)
@@ -168,22 +176,23 @@ class TextService(RequestService):
         self._follow(request, prepared, parts, tickets)
 
     def _unread(self, work: Generation) -> int:
-        """Return about how many tokens of a work the model has to read, because no prefix has them."""
-        if work.packed is not None or work.scores_prompt:       # each sample reads all of them
+        """Return about how many tokens of a work the model has to read, because the cache has them in no prefix."""
+        if work.packed is not None or work.scores_prompt:       # not looked up in the cache
             return work.samples * work.tokens_in
         unread = max(1, work.tokens_in - self._queue.prefixes.known(work.prompt, work.cache_key))
-        return unread + (work.samples - 1) * min(unread, BLOCK)     # which find the blocks that the first one reads
+        return unread + (work.samples - 1) * min(unread, BLOCK)     # the others find the blocks of the first
 
     def _follow(self, request: Pending, prepared: PreparedWorks, parts: Sequence[Sequence[Generation]],
                 tickets: Sequence[DecoderTicket]) -> None:
-        """Go on when the first token of a request is there, and when all of its works have ended.
+        """Watch the tickets of a submitted request: note its first token, and finish it when all tickets have ended.
 
-        parts: the works that are computed for each input, to each of which a ticket belongs.
+        parts: for each input, its works in the queue. tickets: one for each of these works, in their order.
         """
-        submitted, ends = time.monotonic(), count(1)        # each number of `ends` goes to one thread
+        submitted, ends = time.monotonic(), count(1)        # `next(ends)` counts ended tickets without a lock
         counts = [work.tokens_in for work in _works(prepared)]
 
         def ended(ticket: DecoderTicket) -> None:
+            """Go on after the end of one work; the thread that ends it calls this."""
             if stream is not None:
                 if stream.all_computed:
                     self._streams.discard(stream)
@@ -211,7 +220,7 @@ class TextService(RequestService):
     def _note_first_token(self, request: Pending) -> None:
         """Record the time until the first token of a request, the first time that this is called for it.
 
-        A request that has left `load`, because it has ended, is not recorded.
+        A request that has left `load` before, with an error, is not recorded.
         """
         _, submitted = self._waiting.pop(request, (None, 0.0))
         if submitted and self.load.begin(request):
@@ -219,43 +228,48 @@ class TextService(RequestService):
 
     def _finish(self, request: Pending, prepared: PreparedWorks, sizes: Sequence[int],
                 tickets: Sequence[DecoderTicket], answer: Answer) -> None:
-        """Let the workers finish a request of which all tokens are there.
+        """Let a worker make the answer of a request whose tickets have all ended.
 
-        sizes: how many of the tickets each input has. answer: what is known besides the value.
+        sizes: the number of tickets of each input. answer: all of the answer but `value` and `new_tokens`.
         """
         lengths = [len(result.ids) for ticket in tickets for result in ticket.result()]
         self.load.leave(request, lengths)
         answer = replace(answer, new_tokens=sum(lengths))
-        if request.streams:     # whoever reads the stream finishes each result by itself
+        if request.streams:     # the reader of the stream has the results already
             self._settle(request, answer)
             return
 
         def results() -> list[list[Written]]:
-            reasoning, each = self._reasoning(request), iter(tickets)
-            found = ([one for ticket in islice(each, size) for one in ticket.result()] for size in sizes)
-            return [[self._whole(one, front_of(self.model.prepared, work.echo), reasoning(work))
-                     for one in _listed(prepared.finish(i, of_input))]
-                    for i, (work, of_input) in enumerate(zip(_works(prepared), found, strict=True))]
+            """Return, for each input, its answers."""
+            reasoning_of, rest = self._reasoning(request), iter(tickets)
+            generated = ([result for ticket in islice(rest, size) for result in ticket.result()] for size in sizes)
+            return [[self._whole(result, front_of(self.model.prepared, work.echo), reasoning_of(work))
+                     for result in _listed(prepared.finish(i, of_input))]
+                    for i, (work, of_input) in enumerate(zip(_works(prepared), generated, strict=True))]
 
         self._hand_over(request, results, lambda request, value: self._settle(request, replace(answer, value=value)),
                         answer.bytes > LONG_BYTES)
 
-    def _whole(self, given: Any, front: Written | None, reasoning: Reasoning | None) -> Written:
-        """Return a whole answer. given: what a method returns for one input, a `Generated` or a `Reply`."""
-        result: Generated = given.result if isinstance(given, Reply) else given
-        thought, text = "", (result.text or "")[0 if front is None else len(front.text) :]
+    def _whole(self, returned: Generated | Reply, front: Written | None, reasoning: Reasoning | None) -> Written:
+        """Return a whole answer, from the result of the library's method.
+
+        front: the prompt, if the answer begins with it. reasoning: divides the text into reasoning and answer.
+        """
+        result: Generated = returned.result if isinstance(returned, Reply) else returned
+        thoughts, text = "", (result.text or "")[0 if front is None else len(front.text) :]
         if reasoning is not None:
-            (thought, text), (more, rest) = reasoning.add(text), reasoning.end()
-            thought, text = thought + more, text + rest
-        return Written(text, thought, (result.logprobs or ())[result.echoed :], front, result)
+            (thoughts, text), (last_thoughts, last_text) = reasoning.add(text), reasoning.end()
+            thoughts, text = thoughts + last_thoughts, text + last_text
+        return Written(text, thoughts, (result.logprobs or ())[result.echoed :], front, result)
 
     def _reasoning(self, request: Pending) -> Callable[[Generation], Reasoning | None]:
-        """Return what makes, for a work of a request, what divides an answer of it; None for a text as it is."""
+        """Return a function from a work to what divides its answer into reasoning and text, or to None."""
         markers = self._markers if request.task == "chat" else None
         if markers is None:
             return lambda work: None
 
         def reasoning(work: Generation) -> Reasoning:
+            """Return what divides an answer, which has no opening marker if the prompt ends with that already."""
             tail = self.model.tokenizer.decode(work.prompt[-8:].tolist(), skip_special_tokens=False).rstrip()
             return Reasoning(markers, tail.endswith(markers[0]))
 
@@ -263,7 +277,7 @@ class TextService(RequestService):
 
     @lazy
     def _markers(self) -> tuple[str, str] | None:
-        """The markers of reasoning that the template of the model has, if they are tokens."""
+        """The markers (opening, closing) of reasoning in the chat template, if both are tokens; None without any."""
         chat = None if self.model.text is None else self.model.text.chat
         templates = "".join(chat.templates.values()) if chat is not None else ""
         return next((pair for pair in MARKERS if pair[1] in templates
@@ -271,11 +285,14 @@ class TextService(RequestService):
 
     @property
     def marker(self) -> int | None:
-        """The id of the token behind the reasoning of an answer; None for a model without any."""
+        """The id of the token that ends the reasoning of an answer; None for a model without reasoning."""
         return None if self._markers is None else self.model.tokenizer.token_id(self._markers[1])
 
     def _note_step(self, rows: int, read: int, seconds: float) -> None:
-        """Count a step of the queue, in whose thread this runs, and tell all streams that have new tokens."""
+        """Count a step of the queue, and wake the readers of all streams with new tokens; the queue's thread calls it.
+
+        rows: how many got a token. read: the prompt tokens of the step. seconds: its time.
+        """
         self.load.measured(rows, read, seconds)
         self.rows.add(rows)
         if rows:
@@ -286,8 +303,8 @@ class TextService(RequestService):
         ring_all(stream.news for stream in [*self._streams] if stream.has_news)
 
     def statistics(self) -> TextStatistics:
-        """Return what waits, what was done, and how fast."""
-        numbers = self.model.statistics()       # without the lock: it may end what was cancelled, which takes it
+        """Return the present numbers of the service and of its queue."""
+        numbers = self.model.statistics()       # without the lock: it may end a cancelled request, which takes the lock
         with self._lock:
             counts = self._counts()
         return TextStatistics(**counts, queue=numbers, rate=self.load.write_rate, read_rate=self.load.read_rate,
@@ -296,24 +313,23 @@ class TextService(RequestService):
 
 @dataclass
 class TextStatistics(RequestCounts):
-    """What a service and the queue of its model have done. Counters grow from the start; gauges say what is there now.
-    """
+    """The numbers of a service and of its queue. Counters grow from the start; gauges are present values."""
 
     queue: Statistics = field(kw_only=True)
-    """Of the model: its requests, tokens and cells."""
+    """The numbers of the queue: requests, tokens and cells."""
     rate: float = 0.0
-    """Gauge: new tokens in a second, of all rows together."""
+    """Gauge: new tokens a second, of all rows together."""
     read_rate: float = 0.0
-    """Gauge: tokens of prompts that are read in a second."""
+    """Gauge: tokens of prompts that are read a second."""
     most_tokens: int = 0
-    """The most tokens that the cells may have room for."""
+    """The most tokens that the cache may have room for."""
 
 
 def fingerprint_of(model: Generator, checksum: str) -> str:
     """Return OpenAI's `system_fingerprint`: servers with equal ones give the same bytes to the same request and seed.
 
-    checksum: of the model's files, so of weights, tokenizer and template; "" for a model in memory, whose shape counts
-    then.
+    checksum: of the model's files, so of weights, tokenizer and template; "" for a model in memory, for which its
+    configuration stands.
     """
     kernels = PORTABLE if model.bits == PORTABLE else get_backend(model.backend).describe().partition(" (")[0]
     parts = [checksum or repr(model.prepared.config), __version__, kernels, model.precision, model.prepared.cache]
@@ -321,9 +337,9 @@ def fingerprint_of(model: Generator, checksum: str) -> str:
 
 
 def default_cache_tokens(model: Generator) -> int:
-    """Return the tokens that the cells may have room for where nobody says it: they take a quarter of the memory.
+    """Return the default of the most tokens in the cache: a quarter of the memory, or a whole context for each row.
 
-    All rows with a whole context each need no more.
+    Both keys and values count; the result is a multiple of `BLOCK`.
     """
     config, rows = model.prepared.config, model.prepared.budget.rows
     numbers = 2 * config.num_layers * config.kv_heads * config.head_width
@@ -332,7 +348,7 @@ def default_cache_tokens(model: Generator) -> int:
 
 
 def memory_of_machine() -> int:
-    """Return the bytes of memory of the machine, or of the container."""
+    """Return the bytes of memory of the machine, or of its container if that has a limit."""
     of_machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
@@ -342,17 +358,18 @@ def memory_of_machine() -> int:
 
 
 def _works(prepared: PreparedWorks) -> Sequence[Generation]:
-    """Return the works of a call, as all methods of a service make them."""
+    """Return the works of a call by their type, which is the same for all methods of a service."""
     return cast(Sequence[Generation], prepared.works)
 
 
 def _listed(results: Any) -> list[Any]:
+    """Return results as a list: a method returns one result alone for a request of one answer."""
     return results if isinstance(results, list) else [results]
 
 
 def _memory_of(work: Generation) -> int:
-    """Return an estimate of the most bytes that a work needs: its prompt, its results, and their answer."""
+    """Return an upper estimate of the bytes of a work: its prompt, its results, and the JSON of their answer."""
     tokens = work.tokens_in + work.rows * (work.limit - work.first)
-    told = 0 if work.config.logprobs is None else (1 + work.config.logprobs) * _LOGPROB
-    shown = tokens if work.echo is not None else tokens - work.tokens_in
-    return int(_TOKEN * tokens + told * shown)
+    logprobs = 0 if work.config.logprobs is None else (1 + work.config.logprobs) * _LOGPROB
+    in_answer = tokens if work.echo is not None else tokens - work.tokens_in
+    return int(_TOKEN * tokens + logprobs * in_answer)

@@ -1,4 +1,4 @@
-"""The routes of vLLM and llama-server for tokens and for the templates of chats."""
+"""The routes /tokenize, /detokenize and /apply-template of vLLM and llama-server, which need no run of the model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .text_routes import check_messages, template_options, text_service
 from .text_service import TextService
 
 _TOKEN = 160
-"""About how many bytes of memory a token of an answer takes, with its text."""
+"""An estimate of the bytes of memory of a token in an answer, with its text."""
 
 
 class PromptForm(msgspec.Struct, kw_only=True):
-    """A request to /tokenize as vLLM has it."""
+    """A request to /tokenize in vLLM's form."""
 
     model: str | None = None
     prompt: str
@@ -32,7 +32,7 @@ class PromptForm(msgspec.Struct, kw_only=True):
 
 
 class ContentForm(msgspec.Struct, kw_only=True):
-    """A request to /tokenize as llama-server has it."""
+    """A request to /tokenize in llama-server's form."""
 
     model: str | None = None
     content: str
@@ -49,27 +49,29 @@ class TokensForm(msgspec.Struct, kw_only=True):
 
 
 class ServiceKind(Kind):
-    """The requests of a route that asks no model anything, but needs what its service knows."""
+    """A form of requests that a worker answers with the tokenizer or the template of a service, without its model."""
 
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
-        """Return the work, whose function gets the service in place of the model; raises `Refusal`."""
+        """Return the work. Its function `work` gets the service, and not the model; raises `Refusal`."""
         work: Wanted = self.work(read_form(fields, self.form), service)
         return work
 
 
 class MessagesKind(ServiceKind):
-    """The requests of such a route that have the fields of a chat, and need its template."""
+    """A form of requests with the fields of a chat, which need a chat template; unknown fields are ignored."""
 
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
+        """Return the work for the fields of a request; raises `Refusal` for a model that writes no texts."""
         service = text_service(service, path)
         return super().wanted(known_fields(fields, CHAT)[0], service, path)
 
 
 def tokenize_prompt(form: PromptForm, service: RequestService) -> Wanted:
-    """Return the work for the ids of a text in vLLM's form."""
+    """Return the work for the token ids of one text in vLLM's form; raises `Refusal`."""
     check_most("prompt", len(form.prompt), MAX_TOKENIZED, "characters", "tokens")
 
     def body(answer: Answer, asked: Asked) -> Any:
+        """Tokenize the prompt, and return the JSON of the answer; a worker calls it."""
         tokenizer = _tokenizer(service)
         ids = tokenizer.encode(form.prompt, add_special_tokens=form.add_special_tokens)
         return _ids(service, ids, bool(form.return_token_strs))
@@ -78,10 +80,11 @@ def tokenize_prompt(form: PromptForm, service: RequestService) -> Wanted:
 
 
 def tokenize_content(form: ContentForm, service: RequestService) -> Wanted:
-    """Return the work for the ids of a text in llama-server's form."""
+    """Return the work for the token ids of one text in llama-server's form; raises `Refusal`."""
     check_most("content", len(form.content), MAX_TOKENIZED, "characters", "tokens")
 
     def body(answer: Answer, asked: Asked) -> Any:
+        """Tokenize the content, and return the JSON of the answer; a worker calls it."""
         tokenizer = _tokenizer(service)
         if form.parse_special:
             ids = tokenizer.encode(form.content, add_special_tokens=form.add_special)
@@ -89,13 +92,13 @@ def tokenize_content(form: ContentForm, service: RequestService) -> Wanted:
             ids = tokenizer.encode_plain(form.content)
         if not form.with_pieces:
             return {"tokens": ids}
-        return {"tokens": [{"id": one, "piece": _piece(tokenizer.token_bytes(one))} for one in ids]}
+        return {"tokens": [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]}
 
     return Wanted("", [form.content], body, single=True, bytes=_TOKEN * len(form.content))
 
 
 def _piece(data: bytes) -> Any:
-    """Return the bytes of a token as a text, or as numbers where they are none."""
+    """Return the bytes of a token as a text, or as a list of numbers where they are no UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -103,31 +106,31 @@ def _piece(data: bytes) -> Any:
 
 
 def tokenize_messages(form: Any, service: TextService) -> Wanted:
-    """Return the work for the ids of a conversation in vLLM's form."""
+    """Return the work for the token ids of the prompt of a conversation, in vLLM's form."""
     return _rendered(form, service, lambda options: _ids(
         service, service.model.chat_prompts.ids(form.messages, options), False))
 
 
 def apply_template(form: Any, service: TextService) -> Wanted:
-    """Return the work for the prompt of a conversation in llama-server's form."""
+    """Return the work for the prompt of a conversation as text, in llama-server's form."""
     return _rendered(form, service, lambda options: {
         "prompt": service.model.chat_prompts.text(form.messages, options)})
 
 
 def _rendered(form: Any, service: TextService, render: Callable[[TemplateOptions], Any]) -> Wanted:
-    """Return the work for what the template of the model makes of a conversation."""
+    """Return the work for `render`, which gets the options of the request, and returns the JSON of the answer."""
     check_messages(form, service)
     options = TemplateOptions(**template_options(form))
 
     def body(answer: Answer, asked: Asked) -> Any:
-        with located("messages"):
+        with located("messages"):       # an error names the field
             return render(options)
 
     return Wanted("", [], body, single=True)
 
 
 def detokenize(form: TokensForm, service: RequestService) -> Wanted:
-    """Return the work for the text of ids, under the names of vLLM and of llama-server."""
+    """Return the work for the text of token ids, which the answer has under vLLM's name and llama-server's name."""
     check_most("tokens", len(form.tokens), MAX_DECODED, "ids", "a text")
 
     def body(answer: Answer, asked: Asked) -> Any:
@@ -138,11 +141,13 @@ def detokenize(form: TokensForm, service: RequestService) -> Wanted:
 
 
 def _ids(service: RequestService, ids: list[int], strings: bool) -> dict[str, Any]:
-    tokens = {"token_strs": [_tokenizer(service).token(one) for one in ids]} if strings else {}
+    """Return token ids in vLLM's form. strings: whether to add the text of each token."""
+    tokens = {"token_strs": [_tokenizer(service).token(token) for token in ids]} if strings else {}
     return {"count": len(ids), "max_model_len": service.longest, "tokens": ids} | tokens
 
 
 def _tokenizer(service: RequestService) -> Tokenizer:
+    """Return the tokenizer of a service; raises `UnsupportedError` for a model without one."""
     if service.model.text is None:
         raise UnsupportedError(NO_TOKENIZER)
     tokenizer: Tokenizer = service.model.tokenizer
@@ -153,6 +158,6 @@ ChatTokensForm = form_of("ChatTokensForm", CHAT)
 TOKENIZE = {"prompt": ServiceKind(OPENAI, PromptForm, tokenize_prompt),
             "content": ServiceKind(OPENAI, ContentForm, tokenize_content),
             "messages": MessagesKind(OPENAI, ChatTokensForm, tokenize_messages)}
-"""The forms of /tokenize by a field that each has."""
+"""The forms of /tokenize beside TEI's, each by the name of a field that it alone has."""
 ROUTES = (Route("/detokenize", ServiceKind(OPENAI, TokensForm, detokenize)),
           Route("/apply-template", MessagesKind(OPENAI, ChatTokensForm, apply_template)))

@@ -1,4 +1,4 @@
-"""The routes of OpenAI for speech: the fields of forms, the bodies of answers, and the events of streams."""
+"""The routes of OpenAI for speech, transcriptions and translations: fields, bodies of answers, events of streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .text_fields import TextField, checked, form_of, known_fields, refused
 from .text_routes import SEED, event, ignored
 
 FILE = "file"
-"""The field with the recording."""
+"""The name of the field with the recording."""
 FORMATS = Literal["json", "text", "srt", "verbose_json", "vtt"]
 _NO_SPEAKERS = "the model does not tell speakers apart; leave it out"
 _NO_HINTS = "the model gets no text beside a recording; leave it out"
@@ -45,48 +45,49 @@ TABLE: dict[str, TextField] = {
 }
 """The fields of a request for speech beside its file."""
 _TIMED = {"srt": ("text/plain", srt_lines), "vtt": ("text/vtt", vtt_lines)}
-"""The type of each format of subtitles, and what makes its lines."""
+"""For each format of subtitles, its media type and the function that makes its lines."""
 
 
 @dataclass(frozen=True)
 class SpeechKind(Kind):
-    """The requests of a route that transcribes recordings."""
+    """The form of the requests of a route for speech. task: what Whisper does, transcribe or translate."""
 
     task: str = TASK_TRANSCRIBE
 
     def wanted(self, fields: Mapping[str, Any], service: RequestService, path: str) -> Wanted:
-        """Return the work for the fields of a request, which are the texts of a form and an `Upload`."""
+        """Return the work for the fields of a request: lists of texts, and an `Upload`; raises `Refusal`."""
         if not isinstance(service, SpeechService):
             raise Refusal("unsupported", f"{path} needs a model of speech, and {service.serves}")
-        given = dict(fields)
-        upload: Upload = given.pop(FILE)
-        known, others = known_fields(_values(given), TABLE)
-        form = read_form(known, self.form, strict=False)
+        texts = dict(fields)
+        upload: Upload = texts.pop(FILE)
+        known, unknown = known_fields(_values(texts), TABLE)
+        form = read_form(known, self.form, strict=False)        # a form has numbers as texts
         wanted = self.work(form, service)
-        return replace(wanted, inputs=upload, headers=[*wanted.headers, *ignored(others)])
+        return replace(wanted, inputs=upload, headers=[*wanted.headers, *ignored(unknown)])
 
 
-def _values(given: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the values of fields: a list for a name that ends in [] or has one in the table, else one text.
+def _values(fields: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the value of each field: a list if its name ends in [] or the table says so, otherwise one text.
 
-    An empty text is as good as leaving the field out. Raises `Refusal` for two values of a field that has one.
+    fields: all texts that the form has for each name. An empty text counts as left out. Raises `Refusal` for two values
+    of a field that is no list.
     """
     values: dict[str, Any] = {}
-    for name, texts in given.items():
-        plain, kept = name.removesuffix("[]"), [text for text in texts if text]
-        if not kept:
+    for name, texts in fields.items():
+        plain, filled = name.removesuffix("[]"), [text for text in texts if text]
+        if not filled:
             continue
         if plain != name or (plain in TABLE and TABLE[plain].is_list):
-            values[plain] = [*values.get(plain, []), *kept]
-        elif len(kept) > 1:
-            raise Refusal("wrong", f"{plain} comes {len(kept)} times; give it once", plain)
+            values[plain] = [*values.get(plain, []), *filled]
+        elif len(filled) > 1:
+            raise Refusal("wrong", f"{plain} comes {len(filled)} times; give it once", plain)
         else:
-            values[plain] = kept[0]
+            values[plain] = filled[0]
     return values
 
 
 def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
-    """Return the work for the text of a recording."""
+    """Return the work for a recording, whose `Upload` the caller adds as its input; raises `Refusal`."""
     format, granularities = form.response_format or "json", form.timestamp_granularities or []
     is_timed = format == "verbose_json" or format in _TIMED
     if granularities and not is_timed:
@@ -98,28 +99,31 @@ def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
     options: dict[str, Any] = {"timestamps": "word" if "word" in granularities else is_timed}
     if service.writes_letters:
         _check_letters(form, task)
-    temperature, seed, more = (0.0, 0, {}) if service.writes_letters else _of_whisper(
+    temperature, seed, decoding = (0.0, 0, {}) if service.writes_letters else _decoding_of(
         form, service, task, "word" in granularities)
     writer = TranscriptWriter(task, format, granularities, temperature)
-    return Wanted("transcribe", None, writer.body, options=options | more, single=True,
+    return Wanted("transcribe", None, writer.body, options=options | decoding, single=True,
                   content_type=writer.content_type, events=writer if form.stream else None,
                   headers=[(SEED, b"%d" % seed)])
 
 
 def _check_letters(form: Any, task: str) -> None:
-    """Raise `Refusal` for what a model of letters does not do."""
-    for field, given, what in ((None, task != TASK_TRANSCRIBE, "translates nothing"),
-                               ("language", form.language, "takes no other language"),
-                               ("temperature", form.temperature, "draws nothing at random")):
-        if given:
+    """Raise `Refusal` for a translation, a language or a temperature, which a model of letters cannot take."""
+    for field, is_asked, what in ((None, task != TASK_TRANSCRIBE, "translates nothing"),
+                                  ("language", form.language, "takes no other language"),
+                                  ("temperature", form.temperature, "draws nothing at random")):
+        if is_asked:
             raise Refusal("unsupported", f"{'' if field is None else f'{field}: '}this model writes the letters "
                           f"that it hears (CTC), in the language that it was trained on, and {what}; "
                           f"{'ask /v1/audio/transcriptions' if field is None else 'leave it out'}, or serve a Whisper",
                           field)
 
 
-def _of_whisper(form: Any, service: SpeechService, task: str, by_word: bool) -> tuple[float, int, dict[str, Any]]:
-    """Return the temperature, the seed and the options of a request to a model that generates; raises `Refusal`."""
+def _decoding_of(form: Any, service: SpeechService, task: str, by_word: bool) -> tuple[float, int, dict[str, Any]]:
+    """Return (temperature, seed, options of the decoder) for a request to a Whisper; raises `Refusal`.
+
+    by_word: whether the times of words were asked for.
+    """
     try:
         service.model.transcription.tokens.checked_language(form.language, task)
     except InputError as error:
@@ -135,16 +139,17 @@ def _of_whisper(form: Any, service: SpeechService, task: str, by_word: bool) -> 
 
 
 class TranscriptWriter:
-    """Writes the body of an answer, or the events of a stream."""
+    """Writes the body of an answer, or the events of a stream: `begin`, `events` for new pieces, and `end`."""
 
     def __init__(self, task: str, format: str, granularities: Sequence[str], temperature: float):
+        """format: one of `FORMATS`. granularities: what verbose_json has, "segment" and "word"; [] for segments."""
         self._task, self._format, self._temperature = task, format, temperature
         self._granularities = granularities or ["segment"]
         kind = _TIMED[format][0] if format in _TIMED else "text/plain" if format == "text" else None
         self.content_type = Wanted.content_type if kind is None else f"{kind}; charset=utf-8"
 
     def body(self, answer: Answer, asked: Asked) -> Any:
-        """Return the body of an answer."""
+        """Return the body of an answer in its format: bytes, or JSON."""
         heard: Heard = answer.value
         if self._format == "text":
             return f"{heard.text}\n".encode()
@@ -154,31 +159,32 @@ class TranscriptWriter:
         usage = {"usage": {"type": "duration", "seconds": heard.seconds}}
         if self._format == "json":
             return {"text": heard.text} | usage
-        spoken = "en" if self._task == TASKS[1] else heard.transcript.language
-        found: dict[str, Any] = {"task": self._task, "language": LANGUAGES.get(spoken, spoken),
-                                 "duration": heard.seconds, "text": heard.text}
+        spoken = "en" if self._task == TASKS[1] else heard.transcript.language      # translations are in English
+        fields: dict[str, Any] = {"task": self._task, "language": LANGUAGES.get(spoken, spoken),
+                                  "duration": heard.seconds, "text": heard.text}
         if "segment" in self._granularities:
-            found["segments"] = JsonRows(self._segments(heard))
+            fields["segments"] = JsonRows(self._segments(heard))
         if "word" in self._granularities:
-            found["words"] = JsonRows({"word": one.text.strip(), "start": one.start, "end": one.end}
-                                      for one in pieces(heard.transcript, True))
-        return found | usage
+            fields["words"] = JsonRows({"word": word.text.strip(), "start": word.start, "end": word.end}
+                                       for word in pieces(heard.transcript, True))
+        return fields | usage
 
     def _segments(self, heard: Heard) -> Iterator[dict[str, Any]]:
-        """Yield the segments as OpenAI's Whisper has them; a model of letters knows nothing of tokens."""
+        """Yield the segments in OpenAI's form; a model of letters leaves the fields of tokens None."""
         segments = heard.transcript.segments
-        for i, (one, note) in enumerate(zip_longest(segments, heard.notes)):
-            data = one.text.encode()
-            yield {"id": i, "seek": note and note.seek, "start": one.start, "end": one.end, "text": one.text,
+        for i, (segment, note) in enumerate(zip_longest(segments, heard.notes)):
+            data = segment.text.encode()
+            yield {"id": i, "seek": note and note.seek, "start": segment.start, "end": segment.end,
+                   "text": segment.text,
                    "tokens": note.ids if note else [], "temperature": self._temperature,
                    "avg_logprob": note and note.logprob, "compression_ratio": len(data) / len(zlib.compress(data)),
                    "no_speech_prob": note and note.no_speech}
 
     def begin(self, answer: Answer, asked: Asked) -> None:
-        """Begin a stream."""
+        """Do nothing: a stream of a transcript has no first event."""
 
     def events(self, pieces: Sequence[str | Heard]) -> Iterator[bytes]:
-        """Yield the events of pieces."""
+        """Yield an event for each new piece of text, and one for the whole result."""
         for piece in pieces:
             if isinstance(piece, str):
                 yield event({"type": "transcript.text.delta", "delta": piece})
@@ -191,6 +197,7 @@ class TranscriptWriter:
 
 
 def _kind(task: str) -> SpeechKind:
+    """Return the form of the requests for a task of Whisper."""
     return SpeechKind(OPENAI, form_of("SpeechForm", TABLE), partial(transcribe, task=task), ("transcribe",), task)
 
 

@@ -1,4 +1,4 @@
-"""The route of Hugging Face's API for labels of the client: the form of requests, and the bodies of answers."""
+"""The route /zero-shot of Hugging Face's API, which classifies by labels of the client: its form and its work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tei import Parameters, take_parameters
 
 
 class ZeroShotParameters(Parameters, kw_only=True):
-    """The labels of a request to /zero-shot."""
+    """The object `parameters` of a request to /zero-shot: the labels, and how they are compared with the inputs."""
 
     candidate_labels: str | list[str]
     hypothesis_template: str | None = None
@@ -29,19 +29,20 @@ class ZeroShotForm(Form):
 
 
 def zero_shot(form: ZeroShotForm, model: AnyModel) -> Wanted:
-    """Return the work for labels of the client, all labels of each text or image, the best first."""
-    given = form.parameters
+    """Return the work for /zero-shot: all labels of each text or image, the best first; raises `Refusal`."""
+    parameters = form.parameters
     inputs, single = inputs_of("inputs", form.inputs, model)
-    labels, template = given.candidate_labels, given.hypothesis_template or TEMPLATE
+    labels, template = parameters.candidate_labels, parameters.hypothesis_template or TEMPLATE
+    # Labels in one text are divided at commas. Each label becomes a hypothesis, the template with the label in it.
     count = labels.count(",") + 1 if isinstance(labels, str) else len(labels)
     characters = count * len(template) + (len(labels) if isinstance(labels, str) else characters_of(labels))
-    for found, most, what in ((count, MAX_LABELS, "labels"), (characters, MAX_TOKENIZED, "characters of hypotheses")):
-        if found > most:
-            raise Refusal("too_large", f"parameters.candidate_labels has {found:,} {what}, and a request may have "
+    for size, most, what in ((count, MAX_LABELS, "labels"), (characters, MAX_TOKENIZED, "characters of hypotheses")):
+        if size > most:
+            raise Refusal("too_large", f"parameters.candidate_labels has {size:,} {what}, and a request may have "
                           f"{most:,}; send fewer", "parameters.candidate_labels")
 
-    options = {"top_k": None, "candidate_labels": labels, "hypothesis_template": given.hypothesis_template,
-               "multi_label": bool(given.multi_label)}
+    options = {"top_k": None, "candidate_labels": labels, "hypothesis_template": parameters.hypothesis_template,
+               "multi_label": bool(parameters.multi_label)}
     return Wanted("classify", inputs, lambda answer, asked: scored_rows(answer.value, single), options=options,
                   single=single)
 

@@ -16,7 +16,7 @@ MISTAKES = (
          "tests/chat/test_system_calls.py::test_every_number"),
     seed("A process whose answer nobody read is asked again, and the next call reads that answer.",
          "engine/chat/renderer.py",
-         "            self.end()      # half of a request or of an answer would be read as the next one\n",
+         "            self.end()      # the rest of a request or of an answer in a pipe would spoil the next one\n",
          "",
          "tests/chat/test_renderer.py::test_time_and_cancellation_and_interrupts"),
 )

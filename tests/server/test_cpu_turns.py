@@ -34,14 +34,14 @@ def test_the_queue_with_the_least_time_is_next(clock):
     assert long._must_wait() <= 0
     step(short, clock, 0.01)
     assert long._must_wait() == pytest.approx(PATIENCE)     # it comes back within a moment
-    short.waits = True
+    short.is_waiting = True
     assert long._must_wait() is None
-    short.waits = False
+    short.is_waiting = False
     for _ in range(30):
         step(short, clock, 0.01)
     assert long._must_wait() <= 0
     assert short._must_wait() <= 0
-    long.waits = True
+    long.is_waiting = True
     assert short._must_wait() is None
 
 
@@ -74,6 +74,6 @@ def test_who_waits_goes_on_when_the_holder_ends():
     one, other = turns.turn(), turns.turn()
     with one:
         entered = begin(lambda: (other.__enter__(), other.__exit__()))
-        wait_for(lambda: other.waits)
+        wait_for(lambda: other.is_waiting)
         assert not entered.done()
     entered.result(30)

@@ -289,7 +289,7 @@ def test_requests_behind_one_without_an_answer_are_not_parsed(model):
             [connection] = client.server.server_state.connections
             wait_for(lambda: connection._unread)        # noqa: B023
             assert len(connection.pipeline) < 100
-            assert connection.flow.read_paused or not connection._joined._reads
+            assert connection.flow.read_paused or not connection._joined._may_read
             waiting.pop().set_result(answer(np.zeros((1, 4), np.float32)))
         assert received.result(30).count(b"HTTP/1.1 200 OK") == 5503
 

@@ -22,7 +22,7 @@ BODIES = {"/v1/embeddings": {"input": "the cat"}, "/embed": {"inputs": "the cat"
 def lines(monkeypatch):
     found = []
     monkeypatch.setattr(logs, "write", lambda event, **fields: found.append((event, fields)))
-    monkeypatch.setattr(mapped, "_APART", 0.0)
+    monkeypatch.setattr(mapped, "_LOOK_SECONDS", 0.0)
     return found
 
 
