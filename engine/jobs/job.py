@@ -186,7 +186,7 @@ class Job:
     """A job: its units, the folder of their parts, and the encoder that computes them."""
 
     def __init__(self, units: Sequence[Unit], folder: Folder, encoder: StreamEncoder, settings: JobSettings, isa: str):
-        """isa: the instruction set whose bits the parts have, or "portable"; the metadata of every part names it."""
+        """isa: the backend and its instruction set, or that bits are portable, for the metadata of each part."""
         self.units, self.folder = units, folder
         self._encoder, self.settings, self.isa = encoder, settings, isa
 
