@@ -28,6 +28,7 @@ NAMES = Names(
     joined_by_head=("attention.qkv",),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
+# The engine reads the second key of each pair, and files of BLOOM may state the first one.
 DIALECT = {"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
 
 

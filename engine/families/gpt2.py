@@ -58,7 +58,10 @@ def _read_bigcode(values: Values) -> Parts:
 
 
 def read_config(values: Values, family: str, usual_activation: str) -> ModelConfig:
-    """Return the architecture of a model with GPT-2's keys in its config.json; raises as `read_generator`."""
+    """Return the architecture of a model with GPT-2's keys in its config.json.
+
+    usual_activation: the default of activation_function. Raises `WeightsError` or `UnsupportedError`.
+    """
     values = merge_dialects(values, DIALECT)
     shape = sizes(values, vocab=50257, positions=1024)
     return decoder_config(
@@ -73,7 +76,7 @@ def read_config(values: Values, family: str, usual_activation: str) -> ModelConf
 
 
 def _transposed(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Return the weights of linear maps as [out, in]; files have them as [in, out]."""
+    """Return the weights with those of linear maps transposed to [out, in]; files have them as [in, out]."""
     return config, {name: np.ascontiguousarray(array.T) if _TRANSPOSED.fullmatch(name) and array.ndim == 2 else array
                     for name, array in weights.items()}  # fmt: skip
 

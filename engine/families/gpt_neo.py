@@ -45,9 +45,10 @@ def read_generator(values: Values) -> Parts:
 
 
 def _layer_kinds(values: Values, layers: int) -> tuple[int, ...]:
-    """Return for each layer 0 for global attention, and 1 for a local window.
+    """Return for each layer 0 for global attention, or 1 for a local window.
 
-    `attention_types` has pairs: names of types, and how often they follow each other.
+    `attention_types` lists pairs (names of consecutive layers, how many times they repeat): [[["global", "local"], 12]]
+    has 24 layers.
     """
     stated = values.get("attention_types")
     pairs = [[list(_TYPES), 12]] if stated is None else stated

@@ -21,8 +21,8 @@ from .names import JOINED_GATE
 from .parts import Family, Part, Parts, Values, Weights
 
 _MULTIPLIED = ("attention.output.weight", "attention.output.bias", "ffn.down.weight", "ffn.down.bias")
-"""How the names of the maps end whose results are added to the residual stream."""
-_ATTENDS = ("attention", "full_attention")
+"""Ends of the names of the linear maps whose results are added to the residual stream."""
+_ATTENDS = ("attention", "full_attention")     # names in layer_types of a layer with attention
 
 
 _SHARED_MLP = llama.TIED.with_layer({"shared_mlp.input_linear": "ffn.gate_up", "shared_mlp.output_linear": "ffn.down"},
@@ -45,6 +45,7 @@ def read_generator(values: Values) -> Parts:
     names = llama.names_of(config, _SHARED_MLP if dense else llama.TIED)
 
     def multiplied(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+        """Return the weights with the residual multiplier moved into the maps before each residual."""
         return config, {name: plain_numbers(array) * np.float32(multiplier) if name.endswith(_MULTIPLIED) else array
                         for name, array in weights.items()}
 
@@ -76,7 +77,7 @@ def _read_fourth(values: Values) -> ModelConfig:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Raise `UnsupportedError` for a model that does not rotate."""
+    """Raise `UnsupportedError` for a GGUF file of a model without a rotary embedding."""
     if stated.get("rope.scaling.finetuned", True) is not True:
         raise UnsupportedError("granite.rope.scaling.finetuned says that the model has no rotary embedding, which is "
                                "not supported in a GGUF file")

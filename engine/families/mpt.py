@@ -52,7 +52,7 @@ def read_generator(values: Values) -> Parts:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add what a config.json states in other words."""
+    """Add to `values` the keys attn_config and expansion_ratio, in which a config.json states settings of the file."""
     values["attn_config"] = {"alibi_bias_max": stated.get("attention.max_alibi_bias", 8), "alibi": True,
                              "clip_qkv": stated.get("attention.clamp_kqv") or None}
     width, inner = values["hidden_size"], values.pop("intermediate_size")

@@ -27,7 +27,7 @@ def read_generator(values: Values) -> Parts:
 
 
 def _with_norms(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Return the weights with those of the norms, which are all 1 and share their memory."""
+    """Return the weights with added weights of norms, all of them 1, which share one array [D]."""
     ones = np.ones(config.hidden_size, np.float32)
     return config, weights | {name: ones for name in expected_shapes(config) if name.endswith("norm.weight")}
 

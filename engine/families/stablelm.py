@@ -32,7 +32,7 @@ def read_generator(values: Values) -> Parts:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add whether heads have norms, and remove a key that the family does not have."""
+    """Add to `values` whether heads have norms, by the tensors in the file, and remove a key that the family lacks."""
     values["qk_layernorm"] = "blk.0.attn_q_norm.weight" in shapes
     values.pop("head_dim", None)        # heads are hidden_size / heads wide
 

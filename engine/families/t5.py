@@ -58,7 +58,7 @@ DECODER = Names(
     copies={"embeddings.word": ("decoder.embed_tokens.weight", "encoder.embed_tokens.weight")},
 )
 
-_BIAS = "layer.0.SelfAttention.relative_attention_bias"
+_BIAS = "layer.0.SelfAttention.relative_attention_bias"     # the name in a layer of the table of biases by distance
 
 
 def _biases_in_layers(names: Names) -> Names:
@@ -141,12 +141,13 @@ def _decoder_config(values: Values, encoder: ModelConfig) -> ModelConfig:
 
 
 def _untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Give the decoder logits of its own where the file has them, whatever tie_word_embeddings of the config says."""
+    """Return the configuration with untied logits if the file has a tensor of them, whatever tie_word_embeddings says.
+    """
     return replace(config, logits="own" if "logits.weight" in weights else "tied"), weights
 
 
 def _feed_forward(values: Values) -> tuple[str, bool]:
-    """Return the activation and whether there is a gate, from `feed_forward_proj` and two keys that state it again."""
+    """Return (the activation, whether there is a gate), from feed_forward_proj and two keys that may state it again."""
     stated = values.get("feed_forward_proj", "relu")
     if not isinstance(stated, str) or stated.count("-") > 1 or ("-" in stated and not stated.startswith("gated-")):
         raise UnsupportedError(f"feed_forward_proj {shown(stated)} is not supported; supported are an activation, and "
