@@ -1,8 +1,8 @@
 """Make a model from the state dict of the first Transformer (Vaswani et al. 2017, arXiv 1706.03762), in two forms.
 
 `torch.nn.TransformerEncoder` is its encoder. Ben Trevett's pytorch-seq2seq, whose code many later projects copied, has
-both sides. There are no folders of such models, so a program passes the arrays. An own stack of other layers is a
-`ModelConfig` with arrays under the names of docs/npz.md.
+encoder and decoder. There are no folders of such models, so programs of users pass the arrays. For a stack of other
+layers, they make a `ModelConfig` and arrays by the names of docs/npz.md instead.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ def read_pytorch_seq2seq(state: Mapping[str, np.ndarray], *, num_heads: int) -> 
                       logits_bias=True, attention_kinds=(AttentionKind(causal=True),))
 
     def part_of(part: Part) -> Transformer:
+        """Return the encoder or the decoder from the arrays for which its names have a canonical one."""
         return Transformer(*part.take({ours: array for name, array in state.items()
                                        if (ours := part.names.rename(name)) is not None}))
 
