@@ -122,7 +122,7 @@ class Model:
                                    "change its config.json")
         if model_card_data is not None:
             raise UnsupportedError("model_card_data describes models that are saved; leave it out")
-        # `Engine.load` refuses those of these options that it does not know, with advice, if the caller gives them.
+        # `Engine.load` reads some of these options if the caller gives them, and refuses the others with advice.
         of_files = {"cache_folder": cache_folder, "revision": revision, "token": token,
                     "use_auth_token": use_auth_token, "trust_remote_code": trust_remote_code or None,
                     "local_files_only": local_files_only or None}
