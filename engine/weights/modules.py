@@ -266,7 +266,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 _SETTINGS = {kind: [each.name for each in fields(kind) if each.name not in _ARRAYS] for kind in KINDS.values()}
 _NEEDED = {kind: {each.name for each in fields(kind) if each.default is MISSING} for kind in KINDS.values()}
 _ALLOWED = {kind: {each.name for each in fields(kind)} & {*_ARRAYS} for kind in KINDS.values()}
-"""For each kind of module: the names of its settings, of the arrays that it must have, and of those that it may have."""
+"""For each kind of module: the names of its settings, of the arrays that it must have, and of those it may have."""
 _PLAIN: dict[str, Any] = {"activation": "identity", "use_residual": False, "source": SENTENCE, "target": SENTENCE}
 _PLAIN_ACTIVATIONS = ("identity", "tanh")
 """The settings of a linear map that a file describes by the name of its activation, and the activations of these."""
