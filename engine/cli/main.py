@@ -82,8 +82,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
 
     def add(name: str, run: Callable[[argparse.Namespace], None], text: str, *options: Callable[[Any], None],
             description: str | None = None) -> None:
-        """Add a command. run: executes it. text: its line in the list of commands. options: functions that add options.
-        """
+        """Add a command. run: executes it. text: its line in the list of commands. options: functions that add some."""
         command = commands.add_parser(name, help=text, description=description)
         for add_some in options:
             add_some(command)

@@ -59,8 +59,7 @@ def _options(command: argparse.ArgumentParser) -> list[str]:
 
 
 def is_ours(command: argparse.ArgumentParser, option: str) -> bool:
-    """Return whether argparse reads an option for a command: a long one may be cut short, a short one have its value.
-    """
+    """Return whether argparse reads an option for a command: a long one may be cut short, a short one have a value."""
     known = _options(command)
     if option.startswith("--"):
         return any(name.startswith(option) for name in known)
@@ -167,8 +166,7 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
 
 
 def _guess(command: argparse.ArgumentParser, name: str, typed: str) -> str:
-    """Return "did you mean" with the known option that a misspelt one resembles, and advice if that is not ours; or "".
-    """
+    """Return "did you mean" with the known option that a misspelt one resembles, and advice if it is not ours; or ""."""
     others = [each for each in _names_of_others(name) if row_of(command, name, each) is not None]
     known, spelled = [*_options(command), *others, *map(_as_option, _in_python(name))], _as_option(typed)
     [guess] = closest(spelled, known, SURE) or closest(spelled, _options(command)) or [""]

@@ -31,8 +31,7 @@ GATE_ACTIVATIONS = ACTIVATIONS | {"silu": "silu", "swish": "silu"}
 
 
 def integer(values: dict[str, Any], key: str, default: int, least: int | None = None) -> int:
-    """Return the integer under `key`, or `default` if the config lacks the key; raises an error if it is below `least`.
-    """
+    """Return the integer under `key`, or `default` if the config lacks the key; raises an error if below `least`."""
     value = values.get(key, default)
     if type(value) is not int:
         raise WeightsError(f"{key} must be an integer, not {shown(value)}")

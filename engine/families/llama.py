@@ -85,8 +85,7 @@ class Variant:
     late_windows: bool = False
     """Whether layers see a window from `max_window_layers` on, if `use_sliding_window` says so."""
     null_head: bool = False
-    """Whether head_dim = null means hidden size / number of heads although `defaults` has the key; else it is an error.
-    """
+    """Whether head_dim = null means hidden size / heads although `defaults` has the key; otherwise it is an error."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the `ModelConfig` that are not Llama's."""
     names: Names = TIED

@@ -141,8 +141,7 @@ def _decoder_config(values: Values, encoder: ModelConfig) -> ModelConfig:
 
 
 def _untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Return the configuration with untied logits if the file has a tensor of them, whatever tie_word_embeddings says.
-    """
+    """Return the configuration with untied logits if the file has their tensor, whatever tie_word_embeddings says."""
     return replace(config, logits="own" if "logits.weight" in weights else "tied"), weights
 
 

@@ -104,8 +104,7 @@ def read_encoder(values: Values) -> Part:
 
 
 def _ffn_size(values: Values, hidden_size: int, gated: bool) -> int:
-    """Return the feed-forward width of DINOv2: with a gate 2/3 of the width without one, rounded up to a multiple of 8.
-    """
+    """Return the feed-forward width of DINOv2: with a gate, 2/3 of the usual one, rounded up to a multiple of 8."""
     ratio = number(values, "mlp_ratio", 4.0)
     if not 0.0 < ratio <= 1e4:
         raise WeightsError(f"mlp_ratio must be above 0 and at most 10,000, not {ratio}")

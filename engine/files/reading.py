@@ -72,8 +72,7 @@ def naming(path: object, advice: str) -> Iterator[None]:
 
 @contextmanager
 def within(path: Path) -> Iterator[None]:
-    """Put the path in front of the message of an `UnsupportedError` or `WeightsError` of the block, unless it is there.
-    """
+    """Put the path in front of the message of an `UnsupportedError` or `WeightsError`, unless it is there already."""
     try:
         yield
     except (UnsupportedError, WeightsError) as error:

@@ -139,8 +139,7 @@ def _open_archive(data: mmap) -> tuple[Any, _Contents]:
 
 
 def _open_legacy(data: mmap) -> tuple[Any, _Contents]:
-    """Return the value of the main pickle of a file of the older format, and a function that returns a storage's bytes.
-    """
+    """Return the value of the main pickle of an older file, and a function that returns the bytes of a storage."""
     rest = memoryview(data)     # the bytes that are not read yet
     storages = _Storages()
     try:
@@ -257,8 +256,7 @@ _NAMES: dict[str, Any] = {
 
 
 def _tensors(value: Any) -> dict[str, _Tensor]:
-    """Return the tensors, by name, of a state dict, or of the state dict that a training script saved in a dictionary.
-    """
+    """Return the tensors, by name, of a state dict, or of one that a training script saved inside a dictionary."""
     for key in _WRAPPERS:
         if type(value) is dict and type(value.get(key)) is dict:
             value = value[key]

@@ -43,8 +43,7 @@ REJECTED = "_rejected"
 """The folder, inside the one of the parts, of the files of rejected rows, which could not be encoded."""
 _OPTIONS = {"engine": "the version of the engine", "model": "the checksum of the model", "adapter": "--task",
             "computation": "--precision", "normalize_embeddings": "--normalize", "task": "--route"}
-"""Names for messages of entries of `JobSettings.description` that have other names than the options of `engine embed`.
-"""
+"""Names for messages of the entries of `JobSettings.description` that are called otherwise in `engine embed`."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)        # a full disk, and a used up quota
 
 

@@ -64,8 +64,7 @@ def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
 
 
 def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
-    """Compute `sample` rows of a part again, and return how the part `data` differs; None if they are right to the bit.
-    """
+    """Compute `sample` rows of a part again, and return how the part `data` differs; None if they are equal."""
     try:
         stored, metadata = read_part(data, unit.name)
     except WeightsError as error:

@@ -73,8 +73,7 @@ def _check_etag(etag: Any) -> None:
 
 
 def _with_checked_answer(function: Callable[..., Any]) -> Any:
-    """Wrap the function that asks the hub for a file's ETag and commit, so that both are checked before they are used.
-    """
+    """Wrap the function that asks the hub for a file's ETag and commit, so that both are checked before use."""
     @wraps(function)
     def get_metadata(*args: Any, **options: Any) -> Any:
         try:

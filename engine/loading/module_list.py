@@ -48,8 +48,7 @@ MODEL_TYPES = ("SentenceTransformer", CROSS_ENCODER, "SparseEncoder", _LATE_ENCO
 
 @dataclass(frozen=True, kw_only=True)
 class Modules:
-    """The modules of one model, a subclass for each kind; this class itself is a transformer alone, as a cross-encoder.
-    """
+    """The modules of one model. This class itself is a transformer alone; subclasses are the other kinds of models."""
 
     folder: ModelFolder
     """The folder of the whole model."""

@@ -103,8 +103,7 @@ def save(model: Model | HoldsModel, path: str | os.PathLike[str]) -> None:
 
 
 def _contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the JSON object that describes a model in its `.npz`, and its arrays by name; raises the errors of `save`.
-    """
+    """Return the JSON object that describes a model in its `.npz`, and its arrays by name; raises as `save` does."""
     model.check_parts("the model to save")
     if model.routes or model.images is not None:
         return _contents_of_routes(model)

@@ -21,8 +21,7 @@ def program_of(config: ModelConfig) -> Program:
 
 @lru_cache(maxsize=16)
 def programs_of(config: ModelConfig) -> tuple[Program, ...]:
-    """Return all programs of a model: one for an encoder; vectors, cross (if there is a source) and head for a decoder.
-    """
+    """Return all programs of a model: one for an encoder; vectors, cross (for a source) and head for a decoder."""
     if not config.decodes:
         return (program_of(config),)
     return tuple(program for program in (program_of(config), cross_program(config), head_program(config)) if program)

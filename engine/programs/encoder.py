@@ -33,8 +33,7 @@ buffers of its input, of the residual and of its result."""
 
 
 def encoder(config: ModelConfig, cross: Cross | None = None) -> Iterator[Operation]:
-    """Yield all operations of a model, from the embeddings to its token vectors. cross: yields attention over a source.
-    """
+    """Yield all operations of a model, from embeddings to token vectors. cross: yields attention over a source."""
     yield from embeddings(config)
     for layer in range(config.num_layers):
         yield from layer_of(config, layer, cross)

@@ -127,8 +127,7 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
 
 
 def _warned_if_worse(report: CalibrationReport) -> CalibrationReport:
-    """Return the report unchanged, after a warning if the calibration makes the expected calibration error (ECE) worse.
-    """
+    """Return the report unchanged, after a warning if the calibration makes the calibration error (ECE) worse."""
     before, after = report.before, report.after
     if before is not None and after is not None and after.ece > before.ece:
         warn_caller(f"the calibration makes ECE worse: {before.ece:.4f} before, {after.ece:.4f} after, on "

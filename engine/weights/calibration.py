@@ -21,8 +21,7 @@ TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "answer": (("losses", "impossible"), ()),
     "score": (("temperature",), ()),
 }
-"""The methods that can be calibrated, each with the arrays that its calibration must have, and those that it may have.
-"""
+"""The methods that can be calibrated, with the arrays that a calibration must have, and those that it may have."""
 ARRAYS: dict[str, tuple[str, str]] = {
     "temperature": ("float32", "1"), "bias": ("float32", "K"), "lac": ("float32", "n"), "aps": ("float32", "n"),
     "classes": ("uint16", "n"), "confidences": ("float32", "n"), "gaps": ("float32", "n"), "losses": ("float32", "n"),

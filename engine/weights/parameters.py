@@ -55,8 +55,7 @@ def matrices(config: ModelConfig) -> list[str]:
 
 @lru_cache(maxsize=16)
 def kept_finer(config: ModelConfig) -> frozenset[str]:
-    """Return the names of the matrices that get more bits in a model of 4 bits: tables, and the weight of the logits.
-    """
+    """Return the names of the matrices with more bits in a model of 4 bits: tables, and the weight of the logits."""
     head = programs_of(config)[-1].parameters if config.decodes else {}
     return frozenset(name for name in matrices(config) if parameters_of(config)[name].kind == "table" or name in head)
 

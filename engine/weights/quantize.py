@@ -187,8 +187,7 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
 
 
 def _check_importance(model: Model, precision: str, importance: Mapping[str, np.ndarray]) -> None:
-    """Raise an error unless `importance` can be for this model: the precision is int4, and the names are the model's.
-    """
+    """Raise an error unless `importance` can be for this model: for int4, and with names of this model alone."""
     if canonical_name(precision) != "int4":
         raise InputError(f"importance is for int4 weights; precision {shown(precision)} rounds without it")
     # Importance is measured on texts, which say nothing of an encoder of images.

@@ -212,8 +212,7 @@ class Waveform:
 
 
 def _windows(x: np.ndarray, kernel: int, stride: int) -> np.ndarray:
-    """Return the windows of `kernel` rows of contiguous x [n, C], every `stride` rows, as a view [windows, kernel * C].
-    """
+    """Return windows of `kernel` rows of contiguous x [n, C], every `stride` rows: a view [windows, kernel * C]."""
     n, C = x.shape
     item = x.itemsize       # not x.strides, which may be 0 along an axis of length 1
     return np.lib.stride_tricks.as_strided(x, ((n - kernel) // stride + 1, kernel * C), (stride * C * item, item))
