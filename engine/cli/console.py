@@ -233,7 +233,7 @@ def check_output(name: str, written: str) -> None:
 
 @contextmanager
 def writing_lines(name: str) -> Iterator[Callable[[str], None]]:
-    """Yield a function that writes a line: at once to standard output, or to a file that appears when the block ends."""
+    """Yield a function that writes a line: at once to standard output, or to a file that appears after the block."""
     if name == STDIO:
         yield partial(print, flush=True)
         return

@@ -309,7 +309,7 @@ class _Progress:
 
 
 def _verify(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
-    """Compare the parts of a shard with their rows computed again; raises `WeightsError` if one differs or is absent."""
+    """Compare the parts of a shard with their rows computed again; raises `WeightsError` if any is wrong."""
     wrong, checked = 0, 0
     for unit, fault in verify(job, shard, args.verify or None):     # 0, of --verify without ROWS, is all rows
         checked, wrong = checked + 1, wrong + (fault is not None)

@@ -166,7 +166,7 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
 
 
 def _guess(command: argparse.ArgumentParser, name: str, typed: str) -> str:
-    """Return "did you mean" with the known option that a misspelt one resembles, and advice if it is not ours; or ""."""
+    """Return "did you mean" with the known option that a misspelt one resembles, and advice if it is theirs; or ""."""
     others = [each for each in _names_of_others(name) if row_of(command, name, each) is not None]
     known, spelled = [*_options(command), *others, *map(_as_option, _in_python(name))], _as_option(typed)
     [guess] = closest(spelled, known, SURE) or closest(spelled, _options(command)) or [""]

@@ -199,7 +199,7 @@ class Model:
         return "transcribe" if self.encoder is not None and isinstance(self.encoder.stem, Frames) else "generate"
 
     def checked(self, source: str = "the model") -> Model:
-        """Return the model with checked parts; raises `WeightsError` unless the parts and their weights fit each other."""
+        """Return the model with checked parts; raises `WeightsError` unless parts and weights fit each other."""
         self.check_parts(source)
         if len(self.parts) == 1:
             return self.map(lambda part: part.checked(source))

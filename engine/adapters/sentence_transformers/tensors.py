@@ -33,7 +33,7 @@ def imported_torch() -> Any:
 
 
 def import_torch(asked: str) -> Any:
-    """Return the module torch; raises `UnsupportedError` without the package. asked: the option to name in the message."""
+    """Return the module torch; raises `UnsupportedError` without the package. asked: the option, for the message."""
     try:
         import torch
     except ImportError as error:
