@@ -115,7 +115,7 @@ _BUFFERS = ("encoder.embed_positions.weights", "decoder.embed_positions.weights"
 
 
 def read_encoder(values: Values) -> Part:
-    """Return the encoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     family = str(values.get("model_type"))
     kind = _VARIANTS[family]
     checked = {key: kind.defaults[key] for key in _CHECKED if key in kind.defaults}
@@ -128,7 +128,7 @@ def read_encoder(values: Values) -> Part:
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the encoder and the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     part = read_encoder(values)
     encoder, family = part.config, part.config.family
     kind = _VARIANTS[family]

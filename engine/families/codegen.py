@@ -42,7 +42,7 @@ CODEGEN = GPTJ.with_layer({"attn.qkv_proj": "attention.qkv"}, without=("attn.q",
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, {"tie_word_embeddings": False})
     family = str(values.get("model_type"))
     values = fields.merge_dialects(values, gpt2.DIALECT)

@@ -41,7 +41,7 @@ _SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": Fal
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     kind, names = values.get("model_type"), _SANDWICH
     if kind == "gemma3":
         values = _text_of(values)       # the folder also has an image encoder, whose tensors are left out

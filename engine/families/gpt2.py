@@ -44,7 +44,7 @@ DIALECT = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "n
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True})
     return Parts(Part(read_config(values, "gpt2", "gelu_new"), NAMES, _transposed))
 

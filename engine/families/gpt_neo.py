@@ -23,7 +23,7 @@ _TYPES = ("global", "local")
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": True})
     values = merge_dialects(values, _DIALECT)
     shape = sizes(values, hidden=2048, layers=24, heads=16, vocab=50257, positions=2048)

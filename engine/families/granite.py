@@ -31,7 +31,7 @@ _SHARED_MLP = llama.TIED.with_layer({"shared_mlp.input_linear": "ffn.gate_up", "
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     dense = values.get("model_type") == "granitemoehybrid"
     config = _read_fourth(values) if dense else llama.read_config(values, "granite", llama.LLAMA)
     scale, divisor = number(values, "attention_multiplier", 1.0), number(values, "logits_scaling", 1.0)

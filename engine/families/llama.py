@@ -185,11 +185,11 @@ def read_config(values: Values, family: str, kind: Variant, *, decodes: bool = T
     `WeightsError` or `UnsupportedError`.
     """
     may_be_late = kind.late_windows and values.get("use_sliding_window") is not None
-    late = may_be_late and boolean(values, "use_sliding_window", False)     # windows from some layer on
+    late = may_be_late and boolean(values, "use_sliding_window", False)     # whether later layers see a window
     fields.refuse_variants(values, _SUPPORTED | ({} if late else {"use_sliding_window": False}))
     values = kind.defaults | values
     width, heads = integer(values, "hidden_size", 4096), integer(values, "num_attention_heads", 32)
-    if "head_dim" in kind.defaults and not kind.null_head:   # as in transformers, null is an error here
+    if "head_dim" in kind.defaults and not kind.null_head:   # null is an error for such a model, as in transformers
         head = integer(values, "head_dim", 0)
     else:
         head = optional_integer(values, "head_dim", 0) or head_width(width, heads)

@@ -30,7 +30,7 @@ _ATTENTION = {"attn_type": "multihead_attention", "clip_qkv": None, "softmax_sca
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     attention = {} if values.get("attn_config") is None else values["attn_config"]
     if not isinstance(attention, dict):
         raise WeightsError(f"attn_config must be an object, not {shown(attention)}")

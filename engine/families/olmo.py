@@ -17,7 +17,7 @@ _VARIANT = llama.Variant({"vocab_size": 50304, "pad_token_id": 1}, llama.ATTENTI
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"clip_qkv": None})
     config = replace(llama.read_config(values, "olmo", _VARIANT), norm="layer", norm_bias=False, norm_eps=1e-5)
     names = llama.names_of(config)

@@ -29,7 +29,7 @@ _KEYS = {"type", "rope_type", "rope_theta", "short_factor", "long_factor", "orig
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     stated = values.get("rope_scaling") or values.get("rope_parameters") or {}
     name = stated.get("rope_type", stated.get("type")) if isinstance(stated, dict) else None
     if name not in _LONG:

@@ -18,7 +18,7 @@ _VARIANT = llama.Variant({
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     config = llama.read_config(values, "smollm3", _VARIANT)
     rotates = _layers_that_rotate(values, config.num_layers)
     if not all(rotates):

@@ -19,7 +19,7 @@ _VARIANT = llama.Variant({"vocab_size": 50304, "hidden_size": 2560, "intermediat
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"qk_layernorm": False})
     config = llama.read_config({key: value for key, value in values.items() if key != "head_dim"}, "stablelm",
                                _VARIANT)

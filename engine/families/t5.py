@@ -115,7 +115,7 @@ def read_encoder(values: Values) -> Part:
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the encoder and the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     encoder = read_encoder(values)
     names = UMT5_DECODER if encoder.config.bias_in_layers else DECODER
     return Parts(Part(_decoder_config(values, encoder.config), names, _untied_where_stored), encoder)

@@ -61,7 +61,7 @@ def _read_stem(values: Values, arrays: Weights) -> Frames:
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`.
+    """Return the encoder and the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`.
 
     The config has a key scale_embedding, which transformers reads and then uses nowhere.
     """

@@ -94,12 +94,13 @@ def _scaling(name: str, kind: Architecture, stated: Stated, shapes: Shapes) -> d
 
     Without a type, a factor scales linearly, as in llama.cpp. Raises `UnsupportedError`.
     """
-    long_rope = any(tensor.startswith("rope_factors_") for tensor in shapes)        # `read_decoder` reads the tables
+    long_rope = any(tensor.startswith("rope_factors_") for tensor in shapes)        # LongRoPE, whose tables are tensors
     factor = stated.get("rope.scaling.factor", stated.get("rope.scale_linear"))
     is_scaled = factor not in (None, 0.0, 1.0)
     scaling = stated.get("rope.scaling.type", "linear" if is_scaled else "none")
-    rotates = kind.rotates and not long_rope and "rope_freqs.weight" not in shapes
-    supported = ("none", "longrope") if long_rope else ("none", "linear", "yarn") if rotates else ("none",)
+    scalable = kind.rotates and not long_rope and "rope_freqs.weight" not in shapes
+    supported = ("none", "longrope") if long_rope else ("none", "linear", "yarn") if scalable else ("none",)
+    # Settings of YaRN, with the only values that a config.json can express.
     plain = {"rope.scaling.yarn_ext_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.0}
     if not long_rope and scaling != "yarn":
         plain["rope.scaling.attn_factor"] = 1.0
@@ -115,6 +116,7 @@ def _scaling(name: str, kind: Architecture, stated: Stated, shapes: Shapes) -> d
         return None
     yarn = {"rope_type": "yarn"} | ({} if factor is None else {"factor": factor}) | {
         ours: stated[key] for key, ours in _YARN.items() if key in stated}
+    # llama.cpp multiplies its factor of the cosines with YaRN's; a config.json has one for both.
     if (share := number(dict(stated), "rope.scaling.attn_factor", 1.0)) != 1.0:
         yarn["attention_factor"] = share * number(yarn, "attention_factor", yarn_factor(yarn))
     return yarn

@@ -112,7 +112,10 @@ class _ListedFolder(ModelFolder):
     """A repository on the hub as a folder: it lists all files, and fetches a small file when it is read."""
 
     def __init__(self, path: Path, files: Collection[str], place: Callable[[str], Path], start: str = ""):
-        """files: the paths of all files. place: fetches a file, and returns its path. start: of the paths in here."""
+        """files: the paths of all files of the repository. place: fetches one, and returns where it is on this machine.
+
+        start: the path of this folder in the repository, with a slash at its end; "" for the repository itself.
+        """
         super().__init__(path)
         self.files, self._place, self._start = files, place, start
 
@@ -177,6 +180,7 @@ class _Client:
         files: the paths of all files of the commit.
         """
         def place(file: str) -> Path:
+            """Return the path in the cache of a file, which is downloaded if it is not there."""
             return Path(self.call(self.library.hf_hub_download, file, revision=commit))
 
         folder = _ListedFolder(Path(self._name.repository), files, place)
@@ -224,6 +228,7 @@ class _Client:
             return None
 
         def place(file: str) -> Path:
+            """Return the path in the cache of a file; raises `_MissingError` if it is not there."""
             if not (folder / file).is_file():
                 raise _MissingError(file)
             return folder / file
@@ -308,7 +313,7 @@ class _Client:
 
     @property
     def _has_secret(self) -> bool:
-        """Whether the address of the hub has a password, which messages of the library show in any form."""
+        """Whether the address of the hub holds a password, which messages of the library could then show."""
         address: str = self.library.constants.ENDPOINT
         return without_credentials(address) != address
 
