@@ -22,7 +22,7 @@ FLAG_VALUES = {("transcribe", "--timestamps", "word"): "leave out word, and type
 
 
 @dataclass
-class _Given:
+class _TypedOption:
     """One option as it was typed, and its effect."""
 
     name: str
@@ -41,7 +41,7 @@ class Aliases:
     arguments: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     """The typed name, by our option."""
-    places: dict[str, list[_Given]] = field(default_factory=dict)
+    places: dict[str, list[_TypedOption]] = field(default_factory=dict)
     """The options that gave the model and the files, by `MODEL` and `FILE`; these have no option of ours."""
 
 
@@ -64,11 +64,11 @@ class _Reader:
         self._words, self._rest = list(arguments[:end]), list(arguments[end:])
         self._at = 0        # the index of the next word
         self._taken = Aliases()
-        self._given: dict[str, list[_Given]] = {}       # all occurrences of an option, by the last name of ours
+        self._occurrences: dict[str, list[_TypedOption]] = {}       # of each option, by the last name of ours
 
     def read(self) -> Aliases:
         """Return the whole line with our options; raises `InputError`."""
-        taken, out = self._taken, self._taken.arguments
+        result, out = self._taken, self._taken.arguments
         while self._at < len(self._words):
             word = self._words[self._at]
             self._at += 1
@@ -90,9 +90,9 @@ class _Reader:
             else:
                 self._option(row, typed, value)
         self._check()
-        places = {place: [as_path(one.value or "") for one in given] for place, given in taken.places.items()}
-        taken.arguments = [*places.get(MODEL, []), *out, *places.get(FILE, []), *self._rest]
-        return taken
+        places = {place: [as_path(one.value or "") for one in options] for place, options in result.places.items()}
+        result.arguments = [*places.get(MODEL, []), *out, *places.get(FILE, []), *self._rest]
+        return result
 
     def _next(self) -> str | None:
         """Return the next word, if it can be a value."""
@@ -129,10 +129,10 @@ class _Reader:
     def _place(self, place: str, typed: str, value: str | None) -> None:
         """Note an option whose value is an argument without a name of ours, `MODEL` or `FILE`."""
         value = self._value(typed, value)
-        given = self._taken.places.setdefault(place, [])
-        given.append(_Given(typed, value, value))
-        if place == MODEL and len(given) > 1:
-            raise InputError(f"{given[0]} and {given[1]} both give the model; leave one of them out")
+        options = self._taken.places.setdefault(place, [])
+        options.append(_TypedOption(typed, value, value))
+        if place == MODEL and len(options) > 1:
+            raise InputError(f"{options[0]} and {options[1]} both give the model; leave one of them out")
 
     def _option(self, row: OtherName, typed: str, value: str | None) -> None:
         """Add our option of a row of the table to the arguments, with the values that the typed one has.
@@ -163,7 +163,7 @@ class _Reader:
         self._taken.names[action.option_strings[-1]] = typed
         self._taken.arguments += [row.ours if action.nargs == 0 else f"{row.ours}={each}"
                                   for each in values if each is not None]
-        self._note(action, _Given(typed, value, values[-1]))
+        self._note(action, _TypedOption(typed, value, values[-1]))
 
     def _note_ours(self, typed: str, value: str | None) -> None:
         """Note the value of one of our own options, which argparse will read, and which may be cut short."""
@@ -179,18 +179,18 @@ class _Reader:
             return
         [action] = exact or meant
         if action.nargs == 0:
-            self._note(action, _Given(typed, None, ""))
+            self._note(action, _TypedOption(typed, None, ""))
         elif action.nargs is None:
             if not long and len(typed) > 2:     # a short option with its value behind it, such as -oFILE
                 value = typed[2:]
             elif value is None:
                 value = self._next()
-            self._note(action, _Given(typed, value, value))
+            self._note(action, _TypedOption(typed, value, value))
 
-    def _note(self, action: argparse.Action, given: _Given) -> None:
+    def _note(self, action: argparse.Action, occurrence: _TypedOption) -> None:
         """Note an occurrence of an option, for an error if another one contradicts it; some may come several times."""
         if not isinstance(action, argparse._AppendAction):
-            self._given.setdefault(action.option_strings[-1], []).append(given)
+            self._occurrences.setdefault(action.option_strings[-1], []).append(occurrence)
 
     def _asks_for_nothing(self, row: OtherName, value: str | None) -> bool:
         """Return whether an option that we lack has a value that changes nothing here; the value is then skipped.
@@ -210,9 +210,9 @@ class _Reader:
 
     def _check(self) -> None:
         """Raise `InputError` if one option gets different values by two names, of which one is not ours."""
-        for ours, given in self._given.items():
-            first = given[0]
-            for one in given[1:]:
+        for ours, occurrences in self._occurrences.items():
+            first = occurrences[0]
+            for one in occurrences[1:]:
                 if ours in self._taken.names and one.name != first.name and one.effect != first.effect:
                     raise InputError(f"{first} and {one} contradict each other; give one of them")
 

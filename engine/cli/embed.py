@@ -148,8 +148,8 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSetti
     images = _reads_images(args, engine)
     columns = ColumnNames(args.column or ("image" if images else "text"), args.id or None,
                           tuple(name for name in args.keep.split(",") if name), images=images)
-    if taken := RESULT_COLUMNS.intersection(columns.kept):
-        raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
+    if clash := RESULT_COLUMNS.intersection(columns.kept):
+        raise InputError(f"--keep cannot copy {listed(sorted(clash))}, because parts have columns of this name")
     # The options of Engine.encode_stream. Its `task` is the option --route, because --task chooses an adapter.
     options: dict[str, Any] = {}
     for name, value in (("prompt_name", args.prompt_name), ("task", args.route),
@@ -205,8 +205,8 @@ def _check_route(args: argparse.Namespace, engine: Engine) -> None:
     except InputError as error:
         if not engine.routes:
             raise InputError(f"--route {args.route}: this model has no routes; leave the option out") from error
-        given = "has to be given" if args.route is None else f"cannot be {shown(args.route)}"
-        raise InputError(f"--route {given}: the routes of this model are {listed(engine.routes)}") from error
+        fault = "has to be given" if args.route is None else f"cannot be {shown(args.route)}"
+        raise InputError(f"--route {fault}: the routes of this model are {listed(engine.routes)}") from error
 
 
 def _check_dimensions(args: argparse.Namespace, engine: Engine, images: bool) -> None:

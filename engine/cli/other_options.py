@@ -88,15 +88,15 @@ def row_of(command: argparse.ArgumentParser, name: str, typed: str) -> OtherName
     `ours` of the row is an option of the command, `MODEL` or `FILE`, or None for an option that has only advice. An
     option of ours, also one cut short, is never another program's, except for the names in `OPTIONS`.
     """
-    own = _options(command)
+    known_here = _options(command)
     spelled = f"--{typed.lstrip('-').replace('_', '-')}" if len(typed) > 2 else typed
-    if typed in own:
+    if typed in known_here:
         return None
     for rows in (OPTIONS.get(name, {}), OPTIONS[""]):
         for each in (typed, spelled):
-            if each in rows and each not in own and _has(command, rows[each].ours):
+            if each in rows and each not in known_here and _has(command, rows[each].ours):
                 return rows[each]
-    if len(typed) > 2 and spelled in own:
+    if len(typed) > 2 and spelled in known_here:
         return same(spelled)
     if is_ours(command, typed):
         return None

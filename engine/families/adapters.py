@@ -61,9 +61,9 @@ def merge_adapters(values: dict[str, Any], weights: dict[str, np.ndarray], task:
         rows, columns = (0, 0) if weight is None or weight.ndim != 2 else weight.shape
         shapes = (len(tasks), rows, rank), (len(tasks), rank, columns)
         if weight is None or left is None or right is None or (left.shape, right.shape) != shapes:
-            given = [None if array is None else array.shape for array in (weight, left, right)]
+            stated = [None if array is None else array.shape for array in (weight, left, right)]
             raise WeightsError(f"the adapters of {name} must be [{len(tasks)}, {rows}, {rank}] and [{len(tasks)}, "
-                               f"{rank}, {columns}] beside a weight [{rows}, {columns}], not {shown(given)}")
+                               f"{rank}, {columns}] beside a weight [{rows}, {columns}], not {shown(stated)}")
         index = tasks.index(task)
         merged[name] = _merge(weight, widened(left[index]), widened(right[index]) * np.float32(scale))
     return merged

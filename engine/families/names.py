@@ -98,8 +98,8 @@ class Names:
 
         others: fields that change besides.
         """
-        kept = {name: ours for name, ours in self.layer.items() if not (without and name.startswith(without))}
-        return replace(self, layer=kept | dict(layer), **others)
+        names = {name: ours for name, ours in self.layer.items() if not (without and name.startswith(without))}
+        return replace(self, layer=names | dict(layer), **others)
 
     @lazy
     def _of_heads(self) -> frozenset[str]:

@@ -104,18 +104,18 @@ def _read_pooling(config: ModelConfig, arrays: Weights) -> AttentionPooling:
     The query does not depend on the image, so query times key map is one matrix `scores` [H, D]. The bias of the keys
     adds the same to the scores of all tokens, and so does not change their softmax; it is left out.
     """
-    own, D, H = dict(arrays), config.hidden_size, config.num_heads
+    named, D, H = dict(arrays), config.hidden_size, config.num_heads
     shapes = {"query": (1, 1, D), "joined": (3 * D, D), "joined_bias": (3 * D,)}
     for name, shape in shapes.items():
-        if name not in own or own[name].shape != shape:
+        if name not in named or named[name].shape != shape:
             raise WeightsError(f"the head of a SigLIP image encoder must have head.probe [1, 1, {D}], and an in_proj "
                                f"of {3 * D} rows of {D} numbers with a bias")
-    query, joined, bias = (own.pop(name).astype(np.float64) for name in shapes)
+    query, joined, bias = (named.pop(name).astype(np.float64) for name in shapes)
     query_of_head = (joined[:D] @ query.reshape(D) + bias[:D]).reshape(H, -1) / math.sqrt(D // H)
     scores = np.einsum("hd,hdk->hk", query_of_head, joined[D : 2 * D].reshape(H, D // H, D))
-    own |= {"scores": scores, "value": joined[2 * D :], "value_bias": bias[2 * D :]}
+    named |= {"scores": scores, "value": joined[2 * D :], "value_bias": bias[2 * D :]}
     return make_pooling({"eps": config.norm_eps, "activation": config.activation},
-                        {name: array.astype(np.float32) for name, array in own.items()})
+                        {name: array.astype(np.float32) for name, array in named.items()})
 
 
 FAMILIES = dict.fromkeys(("siglip2", "siglip2_text_model", "siglip_text_model"), Family(read_encoder)) | {

@@ -76,28 +76,27 @@ def _bits(packed: np.ndarray) -> np.ndarray:
     return np.unpackbits(packed, axis=-1, bitorder="little")
 
 
-# Each of these functions returns the float32 numbers [n, 32 or 256] of blocks, uint8 [n, nbytes]. Their docstrings list
-# the fields of a block in order, with bytes: the scale and the minimum are float16, "low" are the lower 4 bits of the
-# integers, "high" the bits above these.
+# The docstrings of these functions list the fields of a block, uint8 [n, nbytes], with their numbers of bytes in order:
+# scale and minimum are float16, "low" are the lower 4 bits of the integers, "high" the bits above these.
 
 
 def _q8_0(blocks: np.ndarray) -> np.ndarray:
-    """Convert blocks of scale 2, int8 32."""
+    """Return float32 [n, 32] from blocks of Q8_0: the bytes of scale 2, int8 32."""
     return _half(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8)
 
 
 def _q4_0(blocks: np.ndarray) -> np.ndarray:
-    """Convert blocks of scale 2, low 16; the integers are stored plus 8."""
+    """Return float32 [n, 32] from blocks of Q4_0: the bytes of scale 2, low 16. Integers are stored plus 8."""
     return _half(blocks, 0) * (_nibbles(blocks[:, 2:]).view(np.int8) - 8)
 
 
 def _q4_1(blocks: np.ndarray) -> np.ndarray:
-    """Convert blocks of scale 2, minimum 2, low 16."""
+    """Return float32 [n, 32] from blocks of Q4_1: the bytes of scale 2, minimum 2, low 16."""
     return _half(blocks, 0) * _nibbles(blocks[:, 4:]) + _half(blocks, 2)
 
 
 def _q5_0(blocks: np.ndarray) -> np.ndarray:
-    """Convert blocks of scale 2, high 4, low 16."""
+    """Return float32 [n, 32] from blocks of Q5_0: the bytes of scale 2, high 4, low 16."""
     return _half(blocks, 0) * _integers_of_q5_0(blocks)
 
 
@@ -107,7 +106,7 @@ def _integers_of_q5_0(blocks: np.ndarray) -> np.ndarray:
 
 
 def _q5_1(blocks: np.ndarray) -> np.ndarray:
-    """Convert blocks of scale 2, minimum 2, high 4, low 16."""
+    """Return float32 [n, 32] from blocks of Q5_1: the bytes of scale 2, minimum 2, high bits 4, low bits 16."""
     numbers = _nibbles(blocks[:, 8:]) | _bits(blocks[:, 4:8]) << 4
     return _half(blocks, 0) * numbers + _half(blocks, 2)
 
@@ -125,14 +124,14 @@ def _sub_scales(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _q4_k(blocks: np.ndarray) -> np.ndarray:
-    """Convert blocks of scale 2, minimum 2, sub-scales 12, low 128."""
+    """Return float32 [n, 256] from blocks of Q4_K: the bytes of scale 2, minimum 2, sub-scales 12, low bits 128."""
     scale, minimum = _sub_scales(blocks)
     numbers = _nibbles(blocks[:, 16:].reshape(-1, 4, 32)).reshape(-1, 8, 32)
     return (scale * numbers - minimum).reshape(-1, 256)
 
 
 def _q5_k(blocks: np.ndarray) -> np.ndarray:
-    """Convert blocks of scale 2, minimum 2, sub-scales 12, high 32, low 128."""
+    """Return float32 [n, 256] from blocks of Q5_K: bytes of scale 2, minimum 2, sub-scales 12, high 32, low 128."""
     scale, minimum = _sub_scales(blocks)
     # Bit j of byte i is the upper bit of number i of sub-block j.
     upper = _bits(blocks[:, 16:48]).reshape(-1, 32, 8).transpose(0, 2, 1)
@@ -141,7 +140,10 @@ def _q5_k(blocks: np.ndarray) -> np.ndarray:
 
 
 def _q6_k(blocks: np.ndarray) -> np.ndarray:
-    """Convert blocks of low 128, high 64, int8 sub-scales 16 (each for 16 numbers), scale 2; integers are plus 32."""
+    """Return float32 [n, 256] from blocks of Q6_K: bytes of low 128, high 64, int8 sub-scales 16, scale 2.
+
+    A sub-scale is for 16 numbers. The integers are stored plus 32.
+    """
     lower = _nibbles(blocks[:, :128].reshape(-1, 2, 64)).reshape(-1, 2, 4, 32)
     # A byte holds the upper 2 bits of the numbers i, i + 32, i + 64 and i + 96 of its half of the block.
     upper = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3

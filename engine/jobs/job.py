@@ -215,14 +215,14 @@ class Job:
         claims: dict[str, Callable[[], None]] = {}      # by name of the unit, a function that gives up its claim
         count = 0
         with ExitStack() as stack:
-            stack.callback(lambda: [give_up() for give_up in claims.values()])
+            stack.callback(lambda: [give_up() for give_up in claims.values()])      # after an error
             reader, computer = stack.enter_context(Pool(1)), stack.enter_context(Pool(2))
             read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, reader)
             chunks = ((unit, rows, texts, last) for unit, rows in read for texts, last in self._chunks(rows))
             for unit, rows, computed in self._complete_units(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
                 part = self.make(unit, rows, computed)
                 self._write(unit, part)
-                claims.pop(unit.name)()
+                claims.pop(unit.name)()         # give up the claim, as the part is there now
                 report(unit, part)
                 count += 1
         return count

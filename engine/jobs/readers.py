@@ -175,13 +175,13 @@ def parse_json(line: bytes, columns: ColumnNames) -> tuple[Any, dict[str, Any]]:
     if not isinstance(row, dict):
         return Unreadable(f"the line is no JSON object but {shown(row)}"), dict.fromkeys(columns.kept)
     text = row.get(columns.text, Unreadable(f"the object has no field {columns.text!r}"))
-    kept: dict[str, str | None] = dict.fromkeys(columns.kept)
-    for name in kept:
+    copies: dict[str, str | None] = dict.fromkeys(columns.kept)
+    for name in copies:
         try:
-            kept[name] = _as_string(row.get(name))
+            copies[name] = _as_string(row.get(name))
         except RecursionError:      # Python reads deeper nesting than it writes
             text = Unreadable(f"the field {name!r} has too many lists or objects inside each other")
-    return text, kept
+    return text, copies
 
 
 def check_fields(files: Sequence[InputFile], columns: ColumnNames) -> None:

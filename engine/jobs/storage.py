@@ -263,7 +263,9 @@ def _resolved(place: str) -> str:
 
 
 def _starts(pattern: str) -> Iterator[tuple[str, str]]:
-    """Yield (folder, the rest of the pattern below it) for each folder that the first names of a pattern lead to.
+    """Yield (folder, rest of the pattern below it) for each folder that the first names of a pattern lead to.
+
+    For "in/*/x.csv" these are ("in", "*/x.csv") and, for each folder in it, such as "in/a", ("in/a", "x.csv").
 
     The folder is named as by `_resolved`. On this machine these are also the folders that wildcards match, as some may
     be links to other places; a path without wildcards, which names a file, yields nothing.
@@ -366,10 +368,11 @@ def _matches(name: str, pattern: str) -> bool:
         return True
     if pattern.startswith("**/"):
         return any(_matches(name[i:], pattern[3:]) for i in (0, *(m.end() for m in re.finditer("/", name))))
-    first, _, rest = pattern.partition("/")
+    name_pattern, _, pattern_below = pattern.partition("/")
     name_here, _, below = name.partition("/")
-    equally_deep = bool(rest) == bool(below)
-    return fnmatchcase(name_here, first) and equally_deep and (not rest or _matches(below, rest))
+    equally_deep = bool(pattern_below) == bool(below)
+    fits_below = not pattern_below or _matches(below, pattern_below)
+    return fnmatchcase(name_here, name_pattern) and equally_deep and fits_below
 
 
 def _root(pattern: str) -> str:

@@ -48,8 +48,8 @@ def _by_keys(fitting: list[str], values: dict[str, Any]) -> list[str]:
     If it has keys that only some of these families write, they alone remain; otherwise the families that would write
     such keys are excluded.
     """
-    own = [model_type for model_type in fitting if not values.keys().isdisjoint(FAMILIES[model_type].own_keys)]
-    return own or [model_type for model_type in fitting if not FAMILIES[model_type].own_keys]
+    with_own = [model_type for model_type in fitting if not values.keys().isdisjoint(FAMILIES[model_type].own_keys)]
+    return with_own or [model_type for model_type in fitting if not FAMILIES[model_type].own_keys]
 
 
 def _fits(model_type: str, values: dict[str, Any], tensors: list[str]) -> bool:

@@ -179,15 +179,15 @@ class _Run:
         check_several(numbers, names)
         with self._showing(checked) as call:
             logits = _finite(compute(Logits(runner, checked), call))
-        half, rest = halves(len(checked), self.seed)
-        fitted = self._fit(logits[half], numbers[half], names)
-        before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
-        right = np.arange(len(rest)), numbers[rest]
+        to_fit, to_measure = halves(len(checked), self.seed)
+        fitted = self._fit(logits[to_fit], numbers[to_fit], names)
+        before, after = probabilities(logits[to_measure]), probabilities(logits[to_measure], *fitted)
+        right = np.arange(len(to_measure)), numbers[to_measure]
         arrays = _fitted_arrays(fitted) | {
             "lac": lac_scores(after)[right], "aps": aps_scores(after)[right],
-            "classes": numbers[rest].astype(np.uint16), "confidences": after.max(axis=1).astype(np.float32)}
-        return CalibrationReport(Calibration("classify", arrays), len(half), measure(before, numbers[rest]),
-                                 measure(after, numbers[rest]))
+            "classes": numbers[to_measure].astype(np.uint16), "confidences": after.max(axis=1).astype(np.float32)}
+        return CalibrationReport(Calibration("classify", arrays), len(to_fit), measure(before, numbers[to_measure]),
+                                 measure(after, numbers[to_measure]))
 
     def pairs(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Calibrate the probability that a document is relevant, and the lists of queries with several documents."""
@@ -205,15 +205,15 @@ class _Run:
                 logits = compute(pair_logits(runner, checked), call)
         logits = _finite(logits)
         # Queries are halved, and not pairs, so that all documents of a query are on one side.
-        half, rest = (np.isin(of_query, some) for some in halves(len(queries), self.seed))
-        fitted = self._fit(logits[half], numbers[half], RELEVANCES)
-        before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
+        to_fit, to_measure = (np.isin(of_query, some) for some in halves(len(queries), self.seed))
+        fitted = self._fit(logits[to_fit], numbers[to_fit], RELEVANCES)
+        before, after = probabilities(logits[to_measure]), probabilities(logits[to_measure], *fitted)
         arrays = _fitted_arrays(fitted)
-        gaps = _gaps(logits[rest, 0], of_query[rest], numbers[rest])
+        gaps = _gaps(logits[to_measure, 0], of_query[to_measure], numbers[to_measure])
         if len(gaps):
             arrays["gaps"] = gaps
-        return CalibrationReport(Calibration("rank", arrays), int(half.sum()), measure(before, numbers[rest]),
-                                 measure(after, numbers[rest]))
+        return CalibrationReport(Calibration("rank", arrays), int(to_fit.sum()), measure(before, numbers[to_measure]),
+                                 measure(after, numbers[to_measure]))
 
     def tags(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Calibrate the tags of words, by the logits of the first token of each word."""
@@ -234,13 +234,13 @@ class _Run:
             for of_text, (places, logits) in zip(numbers, compute(WordLogits(runner, texts), call), strict=True):
                 rows.append(_finite(logits))
                 right.append(of_text[places])
-        half, rest = halves(len(texts), self.seed)
-        logits_half, logits_rest = (np.concatenate([rows[i] for i in some]) for some in (half, rest))
-        right_half, right_rest = (np.concatenate([right[i] for i in some]) for some in (half, rest))
-        fitted = self._fit(logits_half, right_half, names)
-        before = measure(probabilities(logits_rest), right_rest)
-        after = measure(probabilities(logits_rest, *fitted), right_rest)
-        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(right_half), before, after)
+        to_fit, to_measure = halves(len(texts), self.seed)
+        logits_to_fit, logits_to_measure = (np.concatenate([rows[i] for i in some]) for some in (to_fit, to_measure))
+        right_to_fit, right_to_measure = (np.concatenate([right[i] for i in some]) for some in (to_fit, to_measure))
+        fitted = self._fit(logits_to_fit, right_to_fit, names)
+        before = measure(probabilities(logits_to_measure), right_to_measure)
+        after = measure(probabilities(logits_to_measure, *fitted), right_to_measure)
+        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(right_to_fit), before, after)
 
     def answers(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Keep the loss, 1 - score, of the right answer to each question; a quantile of them bounds sets of answers."""
@@ -330,26 +330,26 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
     prepared = model.prepared
     requests, tokens = own_tokens(prepared, texts, stop)
     usable = [i for i, of_text in enumerate(tokens) if of_text]
-    half, rest = ([usable[i] for i in some] for some in halves(len(usable), seed))
-    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    to_fit, to_measure = ([usable[i] for i in some] for some in halves(len(usable), seed))
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []     # logits [n, V] and right ids [n], to fit to
     most = max(1, KEPT_LOGITS // model.config.vocab_size)
 
     def keep(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
         """Keep copies of logits [n, V], and the right ids [n], while there is room."""
-        room = most - sum(len(ids) for _, ids in kept)
+        room = most - sum(len(ids) for _, ids in pairs)
         if room > 0:
-            kept.append((logits[:room].copy(), ids[:room]))
+            pairs.append((logits[:room].copy(), ids[:room]))
 
     fitted_tokens = 0
-    for i in half:
+    for i in to_fit:
         show_logits(prepared, requests[i], tokens[i], keep, place_of(i), stop)
-        fitted_tokens = sum(len(ids) for _, ids in kept)
+        fitted_tokens = sum(len(ids) for _, ids in pairs)
         if fitted_tokens >= most:
             break
-    if fitted_tokens < LEAST or not rest:
+    if fitted_tokens < LEAST or not to_measure:
         raise InputError(f"the texts have {sum(map(len, tokens))} next tokens; give {2 * LEAST} at least, in several "
                          "texts, better a thousand")
-    temperature = _temperature_of(kept)
+    temperature = _temperature_of(pairs)
     summaries: list[list[np.ndarray]] = [[], []]
 
     def summarise_both(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
@@ -357,8 +357,8 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
         for summary, t in zip(summaries, (1.0, temperature), strict=True):
             summary.append(summarise(probabilities(logits, t), ids))
 
-    with progress(len(rest), show_progress_bar, "Calibration") as advance:
-        for i in rest:
+    with progress(len(to_measure), show_progress_bar, "Calibration") as advance:
+        for i in to_measure:
             show_logits(prepared, requests[i], tokens[i], summarise_both, place_of(i), stop)
             advance(1)
     before, after = (measure_summary(np.concatenate(summary)) for summary in summaries)

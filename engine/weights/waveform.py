@@ -109,8 +109,8 @@ class Waveform:
         """
         if FORMATS[precision].stored == "float32":
             return self
-        kept = {"conv_0.weight", "norm.weight", *(f"conv_norm_{i}.weight" for i in range(len(self.strides)))}
-        arrays = {name: to_bfloat16(array) if name.endswith(".weight") and name not in kept else array
+        float32_names = {"conv_0.weight", "norm.weight", *(f"conv_norm_{i}.weight" for i in range(len(self.strides)))}
+        arrays = {name: to_bfloat16(array) if name.endswith(".weight") and name not in float32_names else array
                   for name, array in self.arrays.items()}
         return replace(self, arrays=arrays)
 
