@@ -69,6 +69,7 @@ def _read_fourth(values: Values) -> ModelConfig:
     if not isinstance(types, list) or len(types) != layers or any(name not in _ATTENDS for name in types):
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; expected {shown(layers)} layers, each "
                                "'attention': the engine has no state space layers")
+    # The keys that are checked above mean something else to Llama's reader, or are refused by it.
     plain = {key: value for key, value in values.items() if key not in (
         "layer_types", "layers_block_type", "position_embedding_type")}  # fmt: skip
     config = llama.read_config(plain | {"intermediate_size": integer(values, "shared_intermediate_size", 1024)},

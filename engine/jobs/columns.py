@@ -180,7 +180,10 @@ def _nested_as_json(scalar: Any) -> Any:
 
 
 def _nanoseconds_as_text(scalar: Any) -> str:
-    """Return a time or a duration of Arrow with its nanoseconds, which Python's own classes would drop."""
+    """Return a time or a duration of Arrow as a text with nanoseconds, which Python's own classes would drop.
+
+    A time with a time zone is written in UTC, with a Z at its end.
+    """
     pa = require_files("pyarrow")
     kind = scalar.type
     if pa.types.is_duration(kind):

@@ -269,7 +269,7 @@ class Job:
         columns = self.settings.columns
         id_column = columns.id if columns.id or "id" not in columns.keep else "id"      # None: ids are made by position
         metadata = {"id": id_column, **unit.place, "isa": self.isa, "model": self.settings.model}
-        return make_part(unit.file.name, rows, computed, lambda: self._no_columns, self.settings.recipe, metadata)
+        return make_part(unit.file.name, rows, computed, lambda: self._empty_columns, self.settings.recipe, metadata)
 
     def compute_again(self, unit: Unit) -> JobPart:
         """Return the part of a unit, computed again from its file, to compare it with the part in the folder."""
@@ -293,7 +293,7 @@ class Job:
         return self.make(unit, chosen, computed).data, indices, len(rows.reasons)
 
     @lazy
-    def _no_columns(self) -> dict[str, Any]:
+    def _empty_columns(self) -> dict[str, Any]:
         """The columns of results, without a row, for a part without rows; a sample is computed for their types."""
         recipe = self.settings.recipe
         columns = recipe.columns(recipe.compute(self._encoder, [recipe.sample]).results)

@@ -123,9 +123,9 @@ class LocalFolder:
         (self._path / name).unlink(missing_ok=True)
 
     def claim(self, name: str) -> Callable[[], None] | None:
-        """Return a function that gives up the claim on a unit; None if another process has it.
+        """Claim a unit by a lock on a file, and return a function that gives it up; None if another process has it.
 
-        On a disk without locks, two processes may do the same work, and write the same bytes.
+        On a disk without locks everybody gets it: two processes may then do the same work, and write the same bytes.
         """
         path = self._path / CLAIMS / name
         path.parent.mkdir(exist_ok=True)
