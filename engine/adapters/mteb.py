@@ -47,7 +47,10 @@ class EngineModel(AbsEncoder):
 
     def encode(self, inputs: Any, *, task_metadata: Any, hf_split: str, hf_subset: str, prompt_type: Any = None,
                **options: Any) -> np.ndarray:
-        """Return the vectors of the texts of a data loader: float32 [n,D]."""
+        """Return the vectors of the texts of a data loader: float32 [n,D].
+
+        task_metadata, prompt_type: choose the prompt. mteb also states the part and the language of the task.
+        """
         name = get_prompt_name(self.model_prompts, task_metadata, prompt_type)
         encode: Any = {"query": self.model.encode_query, "document": self.model.encode_document}.get(
             getattr(prompt_type, "value", ""), self.model.encode)

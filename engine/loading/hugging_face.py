@@ -223,7 +223,7 @@ class FolderSource(Source):
                        token_modules=self._token_modules(modules, home))
 
     def _read_table(self, modules: Modules, task: str | None) -> _Home:
-        """Read the folder of a first module that is a table, with its text settings and heads."""
+        """Read the folder of a first module that is a table of static vectors; raises an error for any task."""
         self.refuse_task(task, "a static model has none; leave it out")
         return _Home(encoder=_TABLES[type(modules)](modules.home, self._memory))
 

@@ -184,7 +184,10 @@ _OF_VECTORS: dict[str, Any] = {"transformer_task": "feature-extraction", "module
 
 
 def transformer_settings(folder: ModelFolder, only: dict[str, Any] = _OF_VECTORS) -> dict[str, Any]:
-    """Return the settings of a Transformer module; only: keys with the only value that is not refused."""
+    """Return the settings of a Transformer module, {} if its folder has no file of them.
+
+    only: keys with the only value that is not refused; others raise `UnsupportedError`.
+    """
     name = next((name for name in SETTINGS if folder.has(name)), None)
     settings = folder.read_object(name) if name else {}
     refuse_others(settings, only, f"{folder.label(str(name))}: ")

@@ -140,6 +140,7 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
 
     x, residual, out: names of buffers; a residual of None adds nothing.
     """
+    # H heads of queries and G of keys and values, each of d columns
     H, G, d, kind = config.num_heads, config.kv_heads, config.head_width, config.attention_kind(layer)
     projections = (("query", "q", H), ("key", "k", G), ("value", "v", G))
     yield Linear(x, tuple(linear_part(config, layer, f"attention.{name}", buffer, heads * d, heads)

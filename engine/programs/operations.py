@@ -277,7 +277,7 @@ def reads(operation: Operation) -> tuple[str, ...]:
             return operation.buffers
         case Attend():
             return (operation.q, operation.k, operation.v)
-    return (operation.x,)
+    return (operation.x,)       # of Pick and Store
 
 
 def writes(operation: Operation) -> tuple[str, ...]:

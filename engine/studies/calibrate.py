@@ -193,6 +193,7 @@ class _Run:
         """Calibrate the probability that a document is relevant, and the lists of queries with several documents."""
         checked, numbers = check_pairs(texts), label_numbers(labels, RELEVANCES)
         check_several(numbers, RELEVANCES)
+        # the distinct queries in the order of the pairs, and for each pair the number of its query
         queries = [*dict.fromkeys(query for query, _ in checked)]
         numbered = {query: i for i, query in enumerate(queries)}
         of_query = np.array([numbered[query] for query, _ in checked])
@@ -210,7 +211,7 @@ class _Run:
         before, after = probabilities(logits[to_measure]), probabilities(logits[to_measure], *fitted)
         arrays = _fitted_arrays(fitted)
         gaps = _gaps(logits[to_measure, 0], of_query[to_measure], numbers[to_measure])
-        if len(gaps):
+        if len(gaps):       # none if no query has several documents
             arrays["gaps"] = gaps
         return CalibrationReport(Calibration("rank", arrays), int(to_fit.sum()), measure(before, numbers[to_measure]),
                                  measure(after, numbers[to_measure]))

@@ -62,6 +62,7 @@ def label_numbers(labels: Sequence[Any], names: Sequence[str], what: str = "text
     for i, label in enumerate(labels):
         number = label
         if isinstance(label, str):
+            # No class has a number of 10 digits, and `int` raises a `ValueError` for thousands of digits.
             number = int(label) if by_digits and label.isdecimal() and len(label) < 10 else known.get(label)
         elif ((isinstance(label, (float, np.floating)) and len(names) == 2 and label in (0, 1))
               or (isinstance(label, (bool, np.bool_)) and names == RELEVANCES)):

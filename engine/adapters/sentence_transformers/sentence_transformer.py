@@ -16,8 +16,8 @@ from .tensors import imported_torch, like, read_form, to_array, to_tensors
 
 def _full_name(name: Any) -> Any:
     """Return the full name on the hub of a short name, such as all-MiniLM-L6-v2; return other values unchanged."""
-    short = isinstance(name, str) and name.strip(".") and not {"/", "\\"} & {*name} and not name.endswith(ALONE)
-    return f"sentence-transformers/{name}" if short and not os.path.exists(name) else name
+    is_short = isinstance(name, str) and name.strip(".") and not {"/", "\\"} & {*name} and not name.endswith(ALONE)
+    return f"sentence-transformers/{name}" if is_short and not os.path.exists(name) else name
 
 
 class SentenceTransformer(Encoder):
