@@ -142,6 +142,7 @@ class _Reader:
         assert row.ours is not None
         action = next(each for each in self._command._actions if row.ours in each.option_strings)
         values: list[str | None]
+        # a flag: our option has no value, or theirs is true or false
         if action.nargs == 0 or any(isinstance(theirs, bool) for theirs, _ in row.values):
             stated = self._flag(value)
             following = self._next() if value is None and stated is None else value

@@ -134,6 +134,7 @@ def wider(one: Any, other: Any) -> Any | None:
         return wide if same_sign or holds_unsigned else None
     if types.is_floating(one) and types.is_floating(other):
         return max(one, other, key=lambda kind: kind.bit_width)
+    # Different types of strings, or of bytes: the large type has offsets of 64 bits, so that all values fit.
     for kinds, widest in ((("string", "large_string", "string_view"), pa.large_string()),
                           (("binary", "large_binary", "binary_view"), pa.large_binary())):
         if str(one) in kinds and str(other) in kinds:

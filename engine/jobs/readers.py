@@ -221,8 +221,8 @@ class Csv(_Strings):
 
     def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         """Divide a file by reading the whole of it once; raises `InputError` for a missing column."""
-        starts: list[int] = []
-        begun, count = False, 0
+        starts: list[int] = []      # the offset of the first row of each range
+        begun, count = False, 0     # whether the column names are read; the rows of the last range so far
         for position, row, fault in self._rows(file, Range(0, file.size)):
             if not begun:       # the row of column names
                 wanted = {columns.text, *columns.kept}
