@@ -80,7 +80,7 @@ class _Reader:
             row = row_of(self._command, self._name, typed)
             if row is None and (flag := self._own_flag(typed)) is not None:
                 self._option(same(flag), typed, value)
-            elif row is None:
+            elif row is None:       # an option of ours, or a word that the parser refuses
                 out.append(word)
                 self._note_ours(typed, value)
             elif row.ours is None:

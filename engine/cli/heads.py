@@ -145,7 +145,7 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the inputs of a command, each with the fields of `FIELDS`; raises `InputError`."""
     fields = FIELDS[args.command][0]
     about = ABOUT.get(args.command)
-    shared = getattr(args, about) if about else None
+    shared = getattr(args, about) if about else None        # one query or question for all lines
     by_suffix = args.file is not None and args.file.lower().endswith(JSON_LINES)
     if by_suffix or args.jsonl:
         if shared is not None:

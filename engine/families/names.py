@@ -113,6 +113,7 @@ class Names:
         caller then reports it as unexpected. The first copy of an absent tensor stands in for it.
         """
         shapes, split, tensors = expected_shapes(config), {}, dict(weights)
+        # All copies are removed; one only becomes the tensor if the tensor itself is absent.
         for canonical, copies in self.copies.items():
             for name in copies:
                 if (copy := tensors.pop(_name_of_copy(canonical, name), None)) is not None:
@@ -121,7 +122,7 @@ class Names:
             tensors |= {name: _plus_one(array) for name, array in tensors.items() if name.endswith("norm.weight")}
         for name, array in tensors.items():
             maps = self.maps_in(name)
-            rows = [shapes.get(part, (0,))[0] for part in maps]
+            rows = [shapes.get(part, (0,))[0] for part in maps]     # how many rows of the tensor each map has
             if name in self.unread and name not in shapes:
                 continue
             if both := [part for part in maps if part in tensors]:
@@ -130,6 +131,7 @@ class Names:
             if not maps or array.shape[:1] != (sum(rows),):
                 split[name] = array
             elif name.rpartition(".")[0].endswith(tuple(f".{joined}" for joined in self.joined_by_head)):
+                # The rows are those of head 0 in all maps, then those of head 1, and so on.
                 by_head = array.reshape(config.num_heads, len(maps), -1, *array.shape[1:])
                 split |= {part: by_head[:, i].reshape(-1, *array.shape[1:]) for i, part in enumerate(maps)}
             else:

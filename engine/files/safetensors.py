@@ -85,7 +85,7 @@ def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise FormatError("__metadata__ must map text to text")
     tensors = sorted((_parse_tensor(name, entry) for name, entry in header.items()), key=lambda t: (t.begin, t.end))
-    end = 0
+    end = 0     # of the tensors so far, counted from the start of the data
     for tensor in tensors:
         if tensor.begin != end:
             raise FormatError(f"tensor {shown(tensor.name)} starts at {tensor.begin:,}, which leaves a hole or an "

@@ -112,6 +112,7 @@ def _open_archive(data: mmap) -> tuple[Any, _Contents]:
     """Return the value of the pickle in a zip archive, and a function that returns the bytes of a storage."""
     members = {member.name: member for member in list_members(data)}
     check_inflation(data, members.values())
+    # the folder in the archive, with "/" at its end, which torch names after the file
     roots = [name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl")]
     if len(roots) != 1 or f"{roots[0]}constants.pkl" in members:
         raise FormatError("expected one data.pkl of torch.save in the archive; "

@@ -218,7 +218,7 @@ def read_generation(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_hugging_face(neighbours: bool, table: str | None, finish: Finish | None, config: ModelConfig,
-              weights: Weights) -> tuple[ModelConfig, Weights]:
+                     weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return the configuration and the weights in the form of a Hugging Face file; it is a `Part.finish`.
 
     neighbours: whether rows 2i and 2i+1 of a head rotate together; in a Hugging Face file, rows i and i + d/2 do.
@@ -237,6 +237,7 @@ def _as_hugging_face(neighbours: bool, table: str | None, finish: Finish | None,
         for name, array in weights.items():
             count = next((count for part, count in heads.items() if name.rpartition(".")[0].endswith(part)), 0)
             if count and array.shape[0] == count * config.head_width:
+                # rows 0 1 2 3 ... of a head become 0 2 ... 1 3 ...
                 pairs = array.reshape(count, config.head_width // 2, 2, *array.shape[1:])
                 weights[name] = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
     return (config, weights) if finish is None else finish(config, weights)

@@ -119,7 +119,7 @@ def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
     folder: of the whole model. entries: the class and the folder of each module.
     """
     kinds, homes = [kind for kind, _ in entries], [home for _, home in entries]
-    colbert = read_pylate(folder, PROMPTS)
+    colbert = read_pylate(folder, PROMPTS)      # None for a folder that PyLate did not write
     if colbert is not None or model_type_of(folder) == _LATE_ENCODER:
         return _late(folder, entries, colbert)
     if kinds == ["CLIPModel"]:

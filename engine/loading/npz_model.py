@@ -157,6 +157,7 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
     """
     check(part.config, part.weights, source, layout=part.layout)
     names = expected_shapes(part.config, part.weights)
+    # A packed model has panels in place of some weights; they are added below.
     weights = {name: part.weights[name] for name in names if name in part.weights}
     document: dict[str, Any] = {"model": part.config.to_json()}
     arrays: dict[str, np.ndarray] = {}
@@ -204,6 +205,7 @@ def _entry_of_modules(entry: str, modules: tuple[Module, ...]) -> tuple[dict[str
 
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
+    # What needs the newest version is asked first. Patches with one first token fit older versions.
     has_first_tokens = isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1
     of_images = encoder.images is not None or encoder.pooling is not None or (encoder.text is None and encoder.modules)
     if of_images or has_first_tokens or any(head.config.rows in WIDE_ROWS for head in encoder.heads):

@@ -45,6 +45,7 @@ class Head:
             raise WeightsError(f"{source}: the head {self.config.task} does not fit the encoder:\n  "
                                + "\n  ".join(problems))
         weights = {name: np.require(array, requirements=["C", "A"]) for name, array in self.weights.items()}
+        # `np.require` returns an array itself where it need not copy it.
         same = all(weights[name] is array for name, array in self.weights.items())
         return self if same else replace(self, weights=weights)
 

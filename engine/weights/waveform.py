@@ -259,7 +259,7 @@ def _expected_shapes(layers: int, norm: str, arrays: Mapping[str, np.ndarray]) -
         return array.shape
 
     shapes: dict[str, tuple[int, ...]] = {}
-    channels = 1
+    channels = 1        # of the input of the next convolution; samples have one
     for i in range(layers):
         size, kernel, _ = sizes(f"conv_{i}.weight", 3)
         shapes[f"conv_{i}.weight"] = size, kernel, channels
