@@ -64,6 +64,7 @@ _COVERAGE = {
     "classify": "write the set of labels that holds the right one so often, such as 0.9; for a calibrated model",
     "answer": "abstain where the answers that may be right, so often, are not one; for a calibrated model",
     "rank": "write the shortest list that holds a relevant document so often; for a calibrated model"}
+"""The help of --coverage for each command."""
 
 
 def add_options(command: argparse.ArgumentParser, name: str) -> None:

@@ -70,6 +70,7 @@ ENCODER = _names("encoder", "decoder", LAYER, embeddings={}, left_out=("lm_head.
 _BIAS = {"final_logits_bias": "logits.bias"}
 DECODER = _names("decoder", "encoder", LAYER | _CROSS, _BIAS, copies=("lm_head.weight",))
 _OWN_LOGITS = _names("decoder", "encoder", LAYER | _CROSS, _BIAS | {"lm_head.weight": "logits.weight"})
+"""The names of a decoder whose logits have a matrix of their own, and are not by the word table."""
 
 
 @dataclass(frozen=True)

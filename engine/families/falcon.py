@@ -16,6 +16,7 @@ NAMES = bloom.NAMES.with_layer(
 )
 _SUPPORTED = {"alibi": False, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True,
               "bias": False, "tie_word_embeddings": True}
+"""The only values of these keys that are supported."""
 
 
 def read_generator(values: Values) -> Parts:

@@ -38,6 +38,7 @@ _SANDWICH = _FIRST_NAMES.with_layer({"post_attention_layernorm": "attention.post
                                      "post_feedforward_layernorm": "ffn.post_norm"}, left_out=("score.",))
 _ENCODER = replace(_SANDWICH, left_out=("lm_head.", "score."), copies={})
 _SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": False}
+"""The only values of these keys that are supported."""
 
 
 def read_generator(values: Values) -> Parts:
@@ -175,6 +176,7 @@ FAMILIES = {
 _CAP = {"final_logit_softcapping": "final_logit_softcapping"}
 _WINDOW = {"attention.sliding_window": "sliding_window"}
 _LOCAL_ROPE = _WINDOW | {"rope.freq_base_swa": "rope_local_base_freq"}
+"""Settings of a GGUF file that only some versions have, and their keys in a config.json."""
 ARCHITECTURES = {
     "gemma": Architecture("gemma"),
     "gemma-embedding": Architecture("gemma3_text", keys=_LOCAL_ROPE, values={"use_bidirectional_attention": True},

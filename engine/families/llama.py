@@ -28,6 +28,7 @@ TIED = eurobert.NAMES.with_layer(
     heads=(),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
+"""The names of the tensors of a language model whose logits are by the word table."""
 _SCORE = heads.Layer("classifier", "score")
 _ENCODER = replace(
     TIED,
@@ -36,6 +37,7 @@ _ENCODER = replace(
     copies={},
     heads=(heads.named("classify", _SCORE, rows="last"), heads.named("tag", _SCORE), heads.ANSWERS),
 )
+"""The names of the tensors of an encoder, and of its heads."""
 
 
 def with_norm_bias(names: Names) -> dict[str, str]:
@@ -96,6 +98,7 @@ _Biases = dict[str, tuple[str, ...]]
 ATTENTION: _Biases = {"attention_bias": ATTENTION_MAPS}
 _QKV: _Biases = {"attention_bias": QKV_MAPS}
 _FFN: _Biases = {"mlp_bias": FEED_FORWARD_MAPS}
+"""Keys of a config.json, and the linear maps that have biases where the key is true."""
 _QWEN = {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
          "max_position_embeddings": 32768, "sliding_window": 4096}
 LLAMA = Variant({}, ATTENTION | _FFN)
@@ -147,6 +150,7 @@ _VARIANTS = {
                                                 embeddings=with_norm_bias(TIED))),
 }
 _SUPPORTED = {"is_causal": True, "use_bidirectional_attention": False}
+"""The only values of these keys that are supported."""
 
 
 def read_generator(values: Values) -> Parts:

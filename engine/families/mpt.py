@@ -27,6 +27,7 @@ _DIALECT = {"d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layer
 _SUPPORTED = {"no_bias": True, "logit_scale": None, "tie_word_embeddings": True}
 _ATTENTION = {"attn_type": "multihead_attention", "clip_qkv": None, "softmax_scale": None, "prefix_lm": False,
               "qk_ln": False, "attn_uses_sequence_id": False, "alibi": True, "alibi_bias_max": 8}
+"""The only supported values of keys of a config.json, and of keys of its object attn_config."""
 
 
 def read_generator(values: Values) -> Parts:

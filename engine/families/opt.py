@@ -25,6 +25,7 @@ NAMES = Names(
 )
 _SUPPORTED = {"do_layer_norm_before": True, "_remove_final_layer_norm": False, "layer_norm_elementwise_affine": True,
               "tie_word_embeddings": True}
+"""The only values of these keys that are supported."""
 
 
 def read_generator(values: Values) -> Parts:

@@ -34,10 +34,13 @@ _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4"
 _BOOLEAN, _TEXT, _LIST = 7, 8, 9        # types of settings
 _PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # types of tensors that have no blocks
 _MAX_SETTINGS, _MAX_TENSORS = 10_000, 100_000
+"""Limits on the numbers of settings and of tensors, far above those of real files, as are the limits below."""
 _MAX_TEXTS = 1_000_000
 """Limit on the texts in all lists of a file; the largest tokenizers have 262,000 tokens and as many merges again."""
 _MAX_TEXT = 8_000_000
+"""Limit on the bytes of one text, such as a template."""
 _MAX_NAME = 1000
+"""Limit on the bytes of the name of a tensor or a setting."""
 _MAX_DIMENSIONS = 4
 _MAX_ALIGNMENT = 2**16
 _ADVICE = "copy the file again from its source, or convert the model again with llama.cpp"

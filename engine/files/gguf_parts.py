@@ -16,6 +16,8 @@ from .reading import FormatError
 
 _MAX_PARTS = 1000
 _NAME = re.compile(r"(.*-)([0-9]{5})(-of-([0-9]{5})\.gguf)", re.DOTALL)
+"""Matches the name of a part: the beginning (group 1), the number of the part (2), and the rest (3) with their number
+(4)."""
 _JOIN = "join the files with llama.cpp's llama-gguf-split --merge"
 
 

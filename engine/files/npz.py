@@ -41,6 +41,7 @@ _READABLE = ("f2", "f4", "f8", "u2", "i1", "u1")
 _LARGE = 2**18
 """The size in bytes from which an array counts as large, and stays unread if the caller allows it."""
 _MAX_NPY_HEADER = 10_000
+"""Limit on the bytes before the numbers of an array."""
 _BLOCKS = {repr(dtype.descr): dtype for dtype in (FORMATS[name].dtype for name in BLOCKS)}
 """The structs (blocks of weights) that a header may describe, by the text that NumPy writes for each."""
 _NPY_VALUES = {"descr": "|".join(["'[<>|=]?[b-zA-Z][0-9]{0,9}'", *map(re.escape, _BLOCKS)]),
@@ -49,6 +50,7 @@ _NPY_VALUES = {"descr": "|".join(["'[<>|=]?[b-zA-Z][0-9]{0,9}'", *map(re.escape,
 """Regular expressions for the value of each key of a header; they leave out the type "a", of which NumPy warns."""
 _NPY_ENTRY = "|".join(f"'{key}': ?(?:{value})" for key, value in _NPY_VALUES.items())
 _NPY_HEADER = re.compile(rf"\{{(?:(?:{_NPY_ENTRY}),? ?){{3}}\}} *\n?")
+"""Matches the text of a header: a dictionary with three entries."""
 _MAX_DIMENSIONS = 8
 
 

@@ -31,12 +31,15 @@ _STORAGES = {
 }
 """The NumPy dtype of the elements of each kind of storage; bfloat16 is read as its bits."""
 _READABLE = ("Double", "Float", "Half", "BFloat16")
+"""The kinds of storages whose tensors are read."""
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+"""The dtypes of torch that a pickle may name."""
 _WRAPPERS = ("state_dict", "model")
 """Keys under which training scripts keep the state dict beside other objects."""
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001        # the first two values of the older format
 _MAX_DIMENSIONS = 8
 _MAX_SIZE = 2**48
+"""Limit on the elements of a storage, and on the sizes, strides and offset of a tensor."""
 _FREE_COPIES, _MAX_COPIES = 2**26, 4
 """Bytes of converted tensors that are always allowed, and the limit on all of them, in bytes per byte of the file."""
 

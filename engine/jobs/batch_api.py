@@ -14,11 +14,13 @@ from ..base.errors import shown
 from ..weights.modules import shortened
 
 URL = "/v1/embeddings"
+"""The address of the requests that are answered; others get an error."""
 _ID = "batch_req_"
 """How the ids of answers begin."""
 MOST_TEXTS = 2048
 """How many texts a request may have, as in OpenAI's API."""
 _FIELDS = {"input", "model", "encoding_format", "dimensions", "user"}
+"""The fields that the body of a request may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +33,10 @@ class BatchRequest:
     reason: str = ""
     """Why it cannot be answered."""
     model: str = ""
+    """The model that the request names, which its answer repeats."""
     encoding_format: str = "float"
     dimensions: int | None = None
+    """How many numbers of each vector are wanted; None for all."""
 
 
 def read_request(line: bytes | None) -> BatchRequest:

@@ -53,6 +53,7 @@ class Unit:
 
     file: InputFile
     format: str
+    """A key of `readers.FORMATS`."""
     range: Range
     name: str
     columns: ColumnNames

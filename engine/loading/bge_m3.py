@@ -21,6 +21,7 @@ from .head_tokens import token_ids_of
 
 _VECTORS, _NUMBERS = "colbert_linear", "sparse_linear"
 FILES = (f"{_VECTORS}.pt", f"{_NUMBERS}.pt")
+"""The files with the linear map to the vectors of tokens, and with the one to the numbers of sparse vectors."""
 _UNCOUNTED = ("cls_token", "eos_token", "pad_token", "unk_token")
 """The special tokens that sparse vectors leave out, by their keys in the files of a tokenizer."""
 

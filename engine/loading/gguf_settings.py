@@ -25,6 +25,7 @@ KEYS = {
 """The settings that every file has, and their keys in a config.json."""
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
              "rope.freq_base": "rope_theta"}
+"""Settings that a file may lack, and their keys in a config.json."""
 _YARN = {"rope.scaling.original_context_length": "original_max_position_embeddings",
          "rope.scaling.yarn_attn_factor": "attention_factor", "rope.scaling.yarn_beta_fast": "beta_fast",
          "rope.scaling.yarn_beta_slow": "beta_slow"}

@@ -42,12 +42,14 @@ from .static import MODEL2VEC
 LOG = logging.getLogger("engine")
 
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:/(.+\.(?:gguf|npz)))?", re.ASCII)
+"""Matches org/name (group 1), and with FILE (group 2) behind it."""
 ALONE = (".gguf", ".npz")
 """The suffixes of files that are each a whole model."""
 _UNLISTED = "/"
 """An entry, which no file is called, of a set of files that is incomplete because no list of the commit is cached."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+"""The errors of the system for a full disk, and for a folder into which nothing can be written."""
 _NOT_LOGGED_IN, _FORBIDDEN = 401, 403
 """HTTP statuses. The hub answers with the first one for an unknown name, too, to hide which private names exist."""
 

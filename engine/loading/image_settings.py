@@ -22,6 +22,8 @@ _ALL = {"do_resize": True, "do_center_crop": False, "do_rescale": True, "do_norm
         "do_pad": False, "default_to_square": True, "do_convert_rgb": False}
 _CROPPED = _ALL | _CLIP | {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224},
                            "do_center_crop": True, "resample": 3, "do_convert_rgb": True}
+"""What several processors share: the numbers by which colors are normalised, the switches, and the sizes with a
+crop."""
 PROCESSORS: dict[str, dict[str, Any]] = {
     "ViT": _ALL | _STANDARD | {"size": {"height": 224, "width": 224}, "resample": 2},
     "DeiT": _ALL | _STANDARD | {"size": {"height": 256, "width": 256}, "crop_size": {"height": 224, "width": 224},
@@ -36,6 +38,7 @@ _OF_MODEL = {"vit": "ViT", "deit": "DeiT", "dinov2": "Bit", "dinov2_with_registe
              "clip_vision_model": "CLIP", "siglip": "Siglip", "siglip_vision_model": "Siglip"}
 """The processor of a model_type, for a file that names none."""
 _ENDS = ("ImageProcessorFast", "ImageProcessorPil", "ImageProcessor", "FeatureExtractor")
+"""Ends of the names of classes, before which the name of the processor stands."""
 
 
 def image_files(folder: ModelFolder) -> list[str]:

@@ -26,6 +26,7 @@ from .modules import Entry, is_last_normalize
 MODULES = "modules.json"
 """The file by which a folder of sentence-transformers is known."""
 PROMPTS = "config_sentence_transformers.json"
+"""The file of the whole model, with its prompts and its similarity."""
 SETTINGS = tuple(f"sentence_{name}_config.json"
                   for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
 """The names, by version, of the file with the Transformer module's settings, in the order in which they are tried."""

@@ -48,6 +48,7 @@ from .other_libraries import NEMO, OF_NEMO
 from .source import Source
 
 FORMAT = "encoder-engine"
+"""What the entry "format" of a file's description says."""
 ENCODER, GENERATOR, HEADED, IN_BLOCKS, OF_IMAGES = 2, 3, 4, 5, 6
 """The versions of a file: the newest one with an encoder alone, then of a model that generates, of an encoder with
 heads, of any of these with weights in int4 or in blocks, and of any of these for images. A file states the lowest

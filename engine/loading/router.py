@@ -20,6 +20,7 @@ from .module_list import MODULES, Late, Modules, class_of, find_modules, read_en
 from .modules import Entry
 
 ROUTER = ("Router", "Asym")
+"""The names of the class: the present one, and the older one."""
 CONFIGS = ("router_config.json", "config.json")     # the second one is the older name
 _MAPPING = re.compile(r"\((?:None|'([^']*)'), (?:None|'([^']*)'|(\(.*\)))\)")
 """Matches a key of route_mappings: a task (group 1) and a modality (group 2), or several modalities (group 3)."""

@@ -22,6 +22,7 @@ _HOLDS = {
     "rank": "a reranker",
     "transcribe": "a model of speech",
 }
+"""What the files for each kind of use hold, for messages."""
 
 
 @dataclass(frozen=True)

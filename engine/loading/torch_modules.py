@@ -37,6 +37,7 @@ _TORCH = Names(
     left_out=(),
     joined=JOINED_HEADS,
 )
+"""The names of torch.nn.TransformerEncoder."""
 
 
 def read_torch_transformer(state: Mapping[str, np.ndarray], *, num_heads: int, words: np.ndarray | None = None,
@@ -102,6 +103,7 @@ _SEQ2SEQ_CROSS = {
 }
 _TABLES = {"tok_embedding.weight": "embeddings.word", "pos_embedding.weight": "embeddings.position"}
 _LOGITS = {"fc_out.weight": "logits.weight", "fc_out.bias": "logits.bias"}
+"""The names of a layer, of its cross-attention, and of the tables and the logits in pytorch-seq2seq."""
 
 _SEQ2SEQ_ENCODER = Names("encoder.", embeddings=_TABLES, layers="layers.", layer=_SEQ2SEQ_LAYER, left_out=("decoder.",))
 _SEQ2SEQ_DECODER = Names("decoder.", embeddings=_TABLES | _LOGITS, layers="layers.",

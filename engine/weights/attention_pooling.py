@@ -42,6 +42,7 @@ class AttentionPooling:
     """float32 [D, F]."""
     down_bias: np.ndarray
     eps: float = 1e-6
+    """Of the LayerNorm."""
     activation: str = "gelu_tanh"
     """One of `ACTIVATIONS`."""
 

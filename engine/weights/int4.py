@@ -26,6 +26,7 @@ from ..base.install import explain_missing_kernels
 from ..model.precision import FORMATS
 
 GROUP = 16
+"""The weights of a row that share a multiplier and an offset."""
 BLOCK, BYTES = FORMATS["int4"].block, FORMATS["int4"].entries      # 32 weights, in 19 bytes
 WIDTHS = np.array([0.70, 0.75, 0.80, 0.85, 0.90, 0.95, 1.00, 1.05, 1.10], np.float32)
 """Candidates for the share of the range of a group's weights that its 16 steps cover; the search tries all. Below 1,

@@ -27,6 +27,7 @@ class PackedFormat:
     """The layout of packed panels: kernels with equal layouts can read each other's panels."""
 
     precision: str
+    """The precision in which the kernels read the weights, one of `COMPUTED`."""
     weight_bytes: int
     """Bytes of an item of the stored array."""
     columns: int
