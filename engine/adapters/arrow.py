@@ -1,4 +1,4 @@
-"""Columns of texts in Arrow to columns of vectors, for the frameworks that pass Arrow data."""
+"""Turn columns of texts in Arrow into columns of vectors, for the adapters of Spark and Ray, which pass Arrow data."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ with needs_package("pyarrow", __name__):
 METHODS = ("encode", "encode_query", "encode_document")
 """The methods of an `Engine` that give each text one vector."""
 SLICE_ROWS = 4096
-"""How many texts become Python strings at a time. A text that waits takes its bytes in Arrow alone."""
+"""How many texts become Python strings at a time; the other texts of a column take only their bytes in Arrow."""
 
 
 def check_encode(method: Any, options: dict[str, Any]) -> None:
-    """Raise `InputError` for a method or options with which the vector of a row is not an array of its own."""
+    """Raise `InputError` for a method or options that do not give each row one vector, which depends on it alone."""
     if method not in METHODS:
         raise InputError(f"method must be one of {', '.join(METHODS)}, not {shown(method)}")
     precision = options.get("precision") or "float32"
@@ -46,16 +46,16 @@ def encode_column(encode: Callable[[list[str]], np.ndarray], column: Any) -> pa.
     kind = text_type(column.type)
     if kind is None or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         raise InputError(f"the column of texts must hold strings, not {column.type}")
-    parts, known = [], []
-    for start in range(0, max(len(column), 1), SLICE_ROWS):
+    parts, has_text = [], []
+    for start in range(0, max(len(column), 1), SLICE_ROWS):     # an empty column is encoded once, for the width D
         texts = plain(column.slice(start, SLICE_ROWS)).to_pylist()
-        known += [text is not None for text in texts]
+        has_text += [text is not None for text in texts]
         parts.append(encode([text for text in texts if text is not None]))
     vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
     mask = None
-    if not all(known):
-        valid = np.array(known, bool)
-        spread = np.zeros((len(column), vectors.shape[1]), vectors.dtype)
-        spread[valid] = vectors
-        vectors, mask = spread, pa.array(~valid)
+    if not all(has_text):
+        valid = np.array(has_text, bool)
+        with_gaps = np.zeros((len(column), vectors.shape[1]), vectors.dtype)    # a row of zeros for each null
+        with_gaps[valid] = vectors
+        vectors, mask = with_gaps, pa.array(~valid)
     return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1], mask=mask)

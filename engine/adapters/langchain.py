@@ -91,9 +91,9 @@ class EngineReranker(BaseDocumentCompressor):
         super().__init__(model=model, **options)
 
     def model_post_init(self, context: Any) -> None:
-        """Check the options, and load the model."""
+        """Check the options, and load the model; pydantic calls it after the fields are set."""
         positive_int_or_none("top_n", self.top_n)
-        _ = self.reranker
+        _ = self.reranker       # the property loads the model now, so that its errors come from the constructor
 
     @cached_property
     def reranker(self) -> Reranker:
@@ -103,7 +103,7 @@ class EngineReranker(BaseDocumentCompressor):
     def compress_documents(self, documents: Sequence[Document], query: str, callbacks: Any = None) -> list[Document]:
         """Return copies of the best documents, the best first, with the score as metadata["relevance_score"].
 
-        callbacks: nothing calls them, as one call computes all scores.
+        callbacks: accepted for LangChain, and not called, as one call computes all scores.
         """
         if not documents:
             return []
@@ -120,7 +120,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _load_unless_loaded(kind: type[Model], model: Any, options: dict[str, Any]) -> Model:
-    """Return a model of a class that is loaded already, or load it from its path."""
+    """Return `model` if it is an object of the class `kind`, otherwise load it from its path with `options`."""
     if not isinstance(model, kind):
         return kind.load(model, **options)
     if options:

@@ -36,7 +36,8 @@ class EngineModel(AbsEncoder):
             the model that have such names.
         """
         self.model = SentenceTransformer(model_name, revision=revision, device=device, **options)
-        if model_prompts is None:       # the names that mteb does not know are no error, and come as a second result
+        # The first result has the names that mteb knows; other names in the model's own prompts are no error.
+        if model_prompts is None:
             known, _ = self.validate_task_to_prompt_name(self.model.prompts, raise_for_invalid_keys=False)
         else:
             known = self.validate_task_to_prompt_name(model_prompts)
@@ -46,18 +47,21 @@ class EngineModel(AbsEncoder):
 
     def encode(self, inputs: Any, *, task_metadata: Any, hf_split: str, hf_subset: str, prompt_type: Any = None,
                **options: Any) -> np.ndarray:
-        """Return the vectors of the texts of a data loader: float32 [n,D]."""
+        """Return the vectors of the texts of a data loader: float32 [n,D].
+
+        task_metadata, prompt_type: choose the prompt. mteb also states the part and the language of the task.
+        """
         name = get_prompt_name(self.model_prompts, task_metadata, prompt_type)
         encode: Any = {"query": self.model.encode_query, "document": self.model.encode_document}.get(
             getattr(prompt_type, "value", ""), self.model.encode)
         return encode(_texts(inputs), prompt=None if name is None else self.model_prompts[name], **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each vector with each of others as a tensor [n,m], on which mteb sorts."""
+        """Return the similarity of n vectors with m others as a tensor [n,m]: mteb sorts it by methods of torch."""
         return torch.as_tensor(self.model.similarity(embeddings1, embeddings2))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each vector with the other in its place as a tensor [n]."""
+        """Return the similarity of vector i with the other vector i as a tensor [n]."""
         return torch.as_tensor(self.model.similarity_pairwise(embeddings1, embeddings2))
 
 
@@ -73,17 +77,21 @@ class EngineCrossEncoder:
 
     def predict(self, inputs1: Any, inputs2: Any, *, task_metadata: Any, hf_split: str, hf_subset: str,
                 prompt_type: Any = None, **options: Any) -> np.ndarray:
-        """Return the score of each text of one data loader beside the text of the other: float32 [n]."""
+        """Return the score of each pair of text i of one data loader and text i of the other: float32 [n]."""
         pairs = list(zip(_texts(inputs1), _texts(inputs2), strict=True))
         return self.model.predict(pairs, **options)
 
 
 def _texts(inputs: Any) -> list[str]:
+    """Return all texts of a data loader of mteb, whose batches are dictionaries."""
     return [text for batch in inputs for text in batch["text"]]
 
 
 def _describe(loader: type, path: str | os.PathLike[str], revision: str | None, **known: Any) -> Any:
-    """Return mteb's description of a model, under its name on the hub, or "local/" and the name of its folder."""
+    """Return mteb's description of a model, by its name on the hub, or by "local/" and the name of its folder.
+
+    loader: the class that loads it. known: further fields of the description.
+    """
     name = str(path) if str(path).count("/") == 1 and not Path(path).exists() else f"local/{Path(path).resolve().name}"
     return ModelMeta.create_empty({"loader": loader, "name": name, "revision": revision, "framework": ["NumPy"],
                                    "modalities": ["text"], **known})

@@ -9,7 +9,7 @@
                         batch_format="pyarrow", fn_constructor_kwargs={"model": "all-MiniLM-L6-v2.npz"})
     ds.write_parquet("out/")
 
-One actor for each machine is best: the threads of one engine share its weights, and an actor more holds a copy more.
+One actor for each machine is best: the threads of one engine share its weights, and each further actor holds a copy.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Embed:
         self._column, self._output = column, output
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Return the rows with the column of vectors behind all their other columns."""
+        """Return the rows of a batch with the column of vectors after all other columns."""
         if not isinstance(batch, pa.Table):
             raise InputError(f'Embed takes tables of Arrow, not {type(batch).__name__}; map_batches needs '
                              'batch_format="pyarrow"')
@@ -67,15 +67,15 @@ class Embed:
 
 
 def require_unique_ids(ds: Any, column: str) -> None:
-    """Raise `InputError` if two rows of a Ray dataset have one id; `CheckpointConfig` would count them as one.
+    """Raise `InputError` if two rows of a Ray dataset have one id: Ray's `CheckpointConfig` would count them as one.
 
-    It reads the column of ids once, and holds 8 bytes a row in the driver. Different hashes prove different ids, so the
-    ids themselves are read again only if two hashes are the same.
+    It reads the column of ids once, and holds a hash of 8 bytes for each row in the driver. Different hashes prove
+    different ids, so the ids themselves are read again only if two hashes are equal.
     """
     ids = ds.select_columns([column])
     hashes = ids.map_batches(lambda frame: {"hash": _hashes(frame[column])}, batch_format="pandas")
-    seen = np.sort(np.concatenate([batch["hash"] for batch in hashes.iter_batches(batch_format="numpy")]))
-    twice = np.unique(seen[1:][seen[1:] == seen[:-1]])
+    in_order = np.sort(np.concatenate([batch["hash"] for batch in hashes.iter_batches(batch_format="numpy")]))
+    twice = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])      # hashes that occur more than once
     if not len(twice):
         return
     suspects = ids.map_batches(lambda frame: frame[np.isin(_hashes(frame[column]), twice)], batch_format="pandas")

@@ -29,8 +29,8 @@ _METHODS = {None: "encode", "query": "encode_query", "document": "encode_documen
 class EngineEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Turns texts into the vectors of `Engine.encode`. It learns nothing, and needs no fit.
 
-    Objects with equal model, precision and threads share one engine, the last of which a process keeps. A pickle holds
-    the parameters alone.
+    Objects with equal model, precision and threads share one engine, and a process keeps the engine that was used last.
+    A pickle holds the parameters alone.
     """
 
     def __init__(self, model: str | os.PathLike[str] | None = None, *, task: str | None = None,
@@ -66,6 +66,7 @@ class EngineEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                       truncation=True)
 
     def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn asks of an estimator: it reads texts, and needs no fit."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         tags.requires_fit = False
@@ -82,6 +83,7 @@ class EngineEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return width if self.truncate_dim is None else min(width, self.truncate_dim)
 
     def _engine(self) -> Engine:
+        """Return the engine for the parameters, loaded if necessary; raises `InputError` for wrong parameters."""
         if not is_one_of(self.task, _METHODS):
             raise InputError(f'task must be None, "query" or "document", not {shown(self.task)}')
         if self.model is None:
@@ -91,11 +93,12 @@ class EngineEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 @lru_cache(maxsize=1)
 def _load(model: str, precision: str | None, threads: int | None) -> Engine:
-    """Return an engine; the clones that a grid search makes, one after the other, get the same."""
+    """Return an engine, kept for the next call with equal arguments, such as that of another clone of a grid search."""
     return Engine.load(model, precision=precision, threads=threads)
 
 
 def _check_texts(X: Any) -> list[Any]:
+    """Return the texts as a list; raises `InputError` for one text, and for anything but texts."""
     if isinstance(X, str):
         raise InputError("X must be a list of texts, not one text; write [text]")
     return check_sentences(X)

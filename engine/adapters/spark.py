@@ -35,13 +35,13 @@ with needs_package("'pyspark[sql]>=4.1'", __name__):
 _NUMBERS: dict[str, tuple[DataType, pa.DataType]] = {
     "float32": (FloatType(), pa.float32()), "int8": (ByteType(), pa.int8()), "binary": (ByteType(), pa.int8()),
     "uint8": (ShortType(), pa.int16()), "ubinary": (ShortType(), pa.int16())}
-"""The numbers of a vector in Spark, which has no unsigned ones, and in Arrow, by the precision of the vector."""
+"""The type of a vector's numbers in Spark, which has no unsigned types, and in Arrow, by the vector's precision."""
 
 THREAD_ROWS = 256
-"""The most rows of a result for each thread. Spark sends 10,000 texts, and takes their vectors in any parts."""
+"""The most rows of a result for each thread. Spark sends 10,000 texts at once, and accepts their vectors in parts."""
 THREAD_TOKENS = 2048
-"""The most tokens that a thread computes at a time, unless a text of the model can be longer; each process of Spark
-holds their vectors."""
+"""The most tokens that a thread computes at a time, unless a text of the model can be longer. It bounds the memory for
+the vectors of tokens, which each process of Spark holds."""
 
 
 def embedder(
@@ -62,6 +62,7 @@ def embedder(
     path, settings = os.fspath(model), tuple(sorted((load or {}).items()))
 
     def embed(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        """Yield the vectors of the columns of texts of one task, in parts; Spark calls it in its Python process."""
         context = TaskContext.get()
         engine = loaded(path, context.cpus() if context else None, settings)
         encode, rows = partial(getattr(engine, method), **{"truncation": True} | options), THREAD_ROWS * engine.threads
@@ -69,12 +70,16 @@ def embedder(
             for start in range(0, len(column), rows):
                 yield encode_lists(column.slice(start, rows), encode, in_arrow)
 
-    embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}   # Spark reads no text
+    # Spark reads the annotations to find the kind of function, and cannot read them as strings.
+    embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}
     return arrow_udf(embed, ArrayType(numbers))
 
 
 def encode_lists(texts: pa.Array, encode: Callable[[list[str]], np.ndarray], numbers: pa.DataType) -> pa.ListArray:
-    """Return the vectors of texts as lists of a variable size, which Spark reads; `cast` would copy all numbers."""
+    """Return the vectors of texts as lists of a variable size, the form that Spark reads.
+
+    numbers: the type of the numbers. The lists share the memory of the vectors, which `cast` to lists would copy.
+    """
     vectors = encode_column(encode, texts)
     width = vectors.type.list_size
     ends = pa.array(np.arange(0, (len(vectors) + 1) * width, width, dtype=np.int32))
@@ -83,11 +88,14 @@ def encode_lists(texts: pa.Array, encode: Callable[[list[str]], np.ndarray], num
 
 @lru_cache(maxsize=3)
 def loaded(path: str, threads: int | None, settings: tuple[tuple[str, Any], ...]) -> Engine:
-    """Return the engine of this process; Spark keeps a process for the next tasks (spark.python.worker.reuse)."""
-    given: dict[str, Any] = {"threads": threads, **dict(settings)}
-    # Few tokens at a time need little memory, which pays where no text of the model can have more.
-    few = {"max_batch_tokens": THREAD_TOKENS * (given["threads"] or 1)}
-    engine = Engine.load(path, **few | given)
+    """Return the engine of this process for a path, loaded once: Spark reuses a process for its next tasks.
+
+    settings: options of `Engine.load`, which may replace `threads`.
+    """
+    options: dict[str, Any] = {"threads": threads, **dict(settings)}
+    # Batches of few tokens need little memory. They serve if no text of the model can have more tokens.
+    few = {"max_batch_tokens": THREAD_TOKENS * (options["threads"] or 1)}
+    engine = Engine.load(path, **few | options)
     limits = [one.max_seq_length for one in (engine, *engine.routes.values())]
     fits = all(limit is not None and limit <= engine.max_batch_tokens for limit in limits)
-    return engine if fits or "max_batch_tokens" in given else Engine.load(path, **given)
+    return engine if fits or "max_batch_tokens" in options else Engine.load(path, **options)

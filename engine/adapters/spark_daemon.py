@@ -14,7 +14,7 @@ import os
 import sys
 from zipimport import zipimporter
 
-# What each worker of Spark imports before it runs a function, or when it does so for the first time.
+# Modules that each worker of Spark would import before it runs a function, or when it runs the first one.
 import pyarrow as pa
 import pyarrow.pandas_compat
 import pyspark.logger.worker_io
@@ -26,7 +26,8 @@ from ..base.errors import InputError
 from .spark import encode_lists, loaded
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h. glibc raises both as it sees large arrays, unless they are set."""
+"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h. glibc raises both values when it frees large arrays, unless a
+program sets them."""
 
 
 def main() -> None:
@@ -35,9 +36,9 @@ def main() -> None:
     if not path:
         raise InputError("engine.adapters.spark_daemon loads the model of the variable ENGINE_SPARK_MODEL, which is "
                          'not set; set it with .config("spark.executorEnv.ENGINE_SPARK_MODEL", path)')
-    pa.set_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(pa.system_memory_pool())     # so that `_return_memory` also rules Arrow's memory
     engine = loaded(path, int(os.environ.get("OMP_NUM_THREADS", "1")), ())  # Spark sets it to spark.task.cpus
-    encode_lists(pa.array([""]), engine.encode, pa.float32())
+    encode_lists(pa.array([""]), engine.encode, pa.float32())       # makes what the first call makes, before the fork
     _keep_directories()
     gc.collect()
     _return_memory()
@@ -46,10 +47,10 @@ def main() -> None:
 
 
 def _keep_directories() -> None:
-    """Let the workers keep what was read of the zip files that Python imports from.
+    """Let the workers share the lists of files in the zip archives that Python imports from.
 
-    Every worker of Spark forgets it (`importlib.invalidate_caches`), and would read the list of the thousands of files
-    in pyspark.zip again, into 9 MB of its own. The files that Spark adds for a job come later, and are not concerned.
+    Every worker of Spark drops these lists (`importlib.invalidate_caches`), and would read the thousands of names in
+    pyspark.zip again, into 9 MB of its own. Archives that Spark adds for a job come later, and are read as usual.
     """
     importlib.invalidate_caches()
     for finder in sys.path_importer_cache.values():
@@ -58,10 +59,10 @@ def _keep_directories() -> None:
 
 
 def _return_memory() -> None:
-    """Let the C library give what a call used back to the system; else each worker keeps its activations."""
+    """Let the C library return freed memory to the system: otherwise each worker would keep that of its activations."""
     if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:    # musl has none, and keeps nothing
-        mallopt(_TRIM_THRESHOLD, 2**17)
-        mallopt(_MMAP_THRESHOLD, 2**18)
+        mallopt(_TRIM_THRESHOLD, 2**17)     # bytes free at the end of the heap from which they are returned
+        mallopt(_MMAP_THRESHOLD, 2**18)     # bytes of an array from which it gets pages of its own
 
 
 if __name__ == "__main__":

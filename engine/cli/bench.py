@@ -1,4 +1,4 @@
-"""Implement `engine bench`."""
+"""Implement `engine bench`: the speed of a model beside the limits of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implement `engine calibrate`."""
+"""Implement `engine calibrate`: fit the probabilities of a model to labelled texts, and write the calibrated model."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
     if task == "answer" and args.picture is not None:
         raise InputError("answers have no reliability to draw; leave --picture out")
     texts, labels = parse_labelled(task, lines, args.data)
-    if task in ("classify", "rank") and labels is not None:        # here, so that a message names the line
+    # `calibrate` would check these labels, too; the check here names the line of the file in its message.
+    if task in ("classify", "rank") and labels is not None:
         names = loaded.heads["classify"].labels if isinstance(loaded, Engine) and task == "classify" else RELEVANCES
         labels = [*label_numbers(labels, names, f"{args.data}, line", first=1)]
     report = calibrate(loaded, texts, labels, task=task, bias=args.bias, seed=args.seed,
@@ -76,14 +77,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _holder(model: Model, kind: str, answers: Any, options: dict[str, Any]) -> Engine | Generator | Reranker:
-    """Return the object that runs a model."""
+    """Return the object that runs a model. answers: ids of the tokens that a reranker scores. options: of `load`."""
     if model.kind == "encode":
         return Engine(model, **options)
     return Reranker(model, answers=answers or None, **options) if kind == "rank" else Generator(model, **options)
 
 
 def _print(report: CalibrationReport) -> None:
-    """Print what a calibration found, and the measures before and after it."""
+    """Print the calibration, and the measures of the probabilities before and after it."""
     calibration = report.calibration
     print(f"{calibration.task}: {calibration!r}")
     if report.before is None or report.after is None:

@@ -1,4 +1,4 @@
-"""Implement `engine chat`."""
+"""Implement `engine chat`: a talk with a language model on a terminal or over a pipe."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def chat(args: argparse.Namespace) -> None:
     template = None if args.template is None else _read_template(args.template)
     generator = Generator.load(args.model, **run_options(args, "cache", "revision", "long_context"))
     generator.apply_chat_template([{"role": "user", "content": "Hello"}], template=template,
-                                  trust_template=args.trust_template)       # before somebody types
+                                  trust_template=args.trust_template)       # raises its errors before somebody types
     interactive = messages is None and sys.stdin.isatty()
     if interactive:
         print(f"{generator!r}\n/help lists the commands.")
@@ -56,7 +56,7 @@ def chat(args: argparse.Namespace) -> None:
 
 
 def _messages(args: argparse.Namespace) -> list[str] | None:
-    """Return the messages that the command line has; None where they are to be read. Raises `InputError`."""
+    """Return the messages on the command line; None if they come from standard input. Raises `InputError`."""
     messages: list[str] | None = args.prompts
     if args.text is not None:
         if messages is not None:
@@ -81,16 +81,20 @@ def _piped() -> Iterator[str]:
 
 
 def _typed() -> Iterator[str]:
-    """Return an iterator over the lines that somebody types, with the keys of readline where Python has it."""
+    """Return an iterator over lines typed at a terminal; importing readline adds its keys, where Python has it."""
     with suppress(ImportError):
         import_module("readline")
     return _Typed()
 
 
 class _Typed(Iterator[str]):
-    """The lines that somebody types. Ctrl-C raises KeyboardInterrupt, and the next call goes on."""
+    """The lines that somebody types. Ctrl-C raises KeyboardInterrupt, and the next call goes on.
+
+    A generator would end with the exception, so that it is a class.
+    """
 
     def __next__(self) -> str:
+        """Wait for a line, and return it; Ctrl-D ends the iteration."""
         while True:
             try:
                 return input(PROMPT)
@@ -102,6 +106,7 @@ class _Typed(Iterator[str]):
 
 
 def _read_template(name: str) -> str:
+    """Return the text of a template's file; raises `InputError` unless it is UTF-8."""
     try:
         with open(name, encoding="utf-8") as file:
             return file.read()

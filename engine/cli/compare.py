@@ -1,4 +1,4 @@
-"""Implement `engine compare`."""
+"""Implement `engine compare`: how far the vectors of a precision are from float32's, or how a calibration holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .console import TABS, TABS_ADVICE, print_row, read_lines
 
 
 def add_calibration(command: argparse.ArgumentParser) -> None:
-    """Add the options of a calibrated model."""
+    """Add the options of `engine compare` for a calibrated model."""
     command.add_argument("--calibration", action="store_true", help="say how the calibration of a model that engine "
                          "calibrate wrote holds in bfloat16 and int8, on labelled texts that it was not calibrated on")
     command.add_argument("--other", metavar="FILE", help="with --calibration: a second file of labelled texts, such as "

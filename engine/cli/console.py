@@ -1,4 +1,4 @@
-"""Read lines of input and names of precisions, and print rows of a table and warnings."""
+"""What the commands share: options of a model and of texts, lines of input, files of output, and messages."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ MODEL_OR_GGUF = "model folder, .npz or .gguf file"
 
 def add_model(command: argparse.ArgumentParser, holds: str = "model folder or .npz file", name: str = "model",
               **options: Any) -> None:
-    """Add the model that a command reads, by its path or name, and the revision of a name. holds: what it may be."""
+    """Add the model that a command reads, by path or name, and --revision. holds: the forms of a path, for the help."""
     command.add_argument(name, help=f"{holds}; or the name of a model on the Hugging Face hub, such as "
                          "intfloat/e5-small-v2", **options)
     add_revision(command)
 
 
 def add_revision(command: argparse.ArgumentParser) -> None:
+    """Add the revision of a model on the hub."""
     command.add_argument("--revision", help="branch, tag or commit of a model on the Hugging Face hub; by default the "
                          "main branch")
 
 
 def run_options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
-    """Return the options of a `load` that the command line has: how the model is run, and others by their names."""
+    """Return the options of `Engine.load` and the like from the command line: those of every command, and `more`."""
     return {name: getattr(args, name) for name in ("backend", "threads", "precision", "bits", *more)}
 
 
 def warn_generates(args: argparse.Namespace) -> None:
+    """Say on standard error that the earlier option --generates has no effect, if it was typed."""
     if args.generates:
         print(f"engine {args.command}: --generates does nothing any more, because the files say what the model is for; "
               "leave it out", file=sys.stderr)
@@ -53,13 +55,13 @@ NOT_LINES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".arrow",
 """Ends of the names of files whose lines are no texts, as commas, quotes and braces would be read as words."""
 TABS = (".tsv",)
 TABS_ADVICE = "write a tab between the columns, into a .tsv file"
-"""What commands say of files whose columns a tab separates, which they read."""
+"""The advice in a message about a file in another format, for commands that read columns separated by tabs."""
 NOT_WRITTEN = (".csv", ".tsv", ".npy", ".npz", ".parquet", ".xlsx")
 """Ends of the names of files that do not hold lines of text or JSON."""
 
 
 def add_texts(command: argparse.ArgumentParser, option: str, kind: str) -> None:
-    """Add an option that gives an input itself. kind: what it is, with its article."""
+    """Add an option whose value is an input itself. kind: the noun for it with its article, for the help."""
     command.add_argument(option, dest="texts", action="append", metavar="TEXT", help=f"{kind} itself, in place of a "
                          "file; the option may come several times")
 
@@ -76,7 +78,7 @@ def add_labels(command: argparse.ArgumentParser) -> None:
 
 
 def label_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `Engine.classify` that are given for labels of the user; raises `InputError`."""
+    """Return the options of `Engine.classify` from the options of `add_labels`; raises `InputError`."""
     labels = args.candidate_labels
     if labels is None and (args.hypothesis_template is not None or args.multi_label):
         raise InputError("--hypothesis-template and --multi-label are about labels of your own; give each with "
@@ -96,11 +98,11 @@ def add_output(command: argparse.ArgumentParser) -> None:
 
 def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = (), other: str = "",
                 one_text: bool = True, images: bool = False) -> tuple[list[Any], list[str]]:
-    """Return the inputs of a command, and what messages call each: the texts of `option`, or the lines of a file.
+    """Return (inputs of a command, the name of each for messages): the texts of `option`, or the lines of a file.
 
-    kept: the ends of names among `NOT_LINES` that the command reads. other: what to do with a file whose name has
-    another of these ends. one_text: whether a text may stand in the place of the file, which is then the only input.
-    images: whether the file may be an image, or a pattern of them; others may follow it. Raises `InputError`.
+    kept: the ends of names among `NOT_LINES` that the command reads. other: advice for a file with another of these
+    ends. one_text: whether a text may stand in the place of the file, and is then the only input. images: whether the
+    file may be an image, or a pattern of images, which others may follow. Raises `InputError`.
     """
     if images and args.texts is None and args.file is not None and (paths := _images([args.file, *args.more])):
         return [*map(Path, paths)], paths
@@ -125,31 +127,31 @@ def is_image_name(word: str) -> bool:
 
 
 def _images(words: Sequence[str]) -> list[str]:
-    """Return the paths of the images that words name, each by its path or by a pattern; [] for words of other files.
+    """Return the paths of images from words of the command line, paths or patterns; [] if they name other files.
 
-    Raises `InputError` where some are images and others are not, and for a pattern or a folder without a file.
+    Raises `InputError` if some are images and others are not, and for a pattern without a file or a folder of images.
     """
-    found: list[str] = []
+    paths: list[str] = []
     for word in words:
         is_pattern = glob.has_magic(word) and not os.path.lexists(word)
         matches = sorted(glob.glob(word, recursive=True)) if is_pattern else [word]
         if not matches and is_image_name(word):
             raise InputError(f"{shown(word)}: no file matches this pattern; give the path of an image, or another "
                              "pattern in quotes")
-        found += matches
-    images = [*map(is_image_name, found)]
+        paths += matches
+    images = [*map(is_image_name, paths)]
     if any(images) and not all(images):
-        raise InputError(f"{shown(found[images.index(False)])} is no image by its name, beside "
-                         f"{shown(found[images.index(True)])}; give images alone, or files of texts in a call of their "
+        raise InputError(f"{shown(paths[images.index(False)])} is no image by its name, beside "
+                         f"{shown(paths[images.index(True)])}; give images alone, or files of texts in a call of their "
                          f"own. The names of images end in {', '.join(ENDINGS)}")
     if len(words) == 1 and os.path.isdir(words[0]) and any(map(is_image_name, os.listdir(words[0]))):
         raise InputError(f"{shown(words[0])} is a folder; give its images by a pattern in quotes, such as "
                          f"{shown(os.path.join(words[0], '*.jpg'))}")
-    return found if any(images) else []
+    return paths if any(images) else []
 
 
 def given_texts(args: argparse.Namespace, one_text: bool = True) -> list[str] | None:
-    """Return the texts that a command line has itself; None where they are in a file.
+    """Return the texts that were typed on the command line; None if they are in a file.
 
     one_text: whether a text may stand in the place of the file.
     """
@@ -162,8 +164,8 @@ def given_texts(args: argparse.Namespace, one_text: bool = True) -> list[str] | 
 def is_text(word: str) -> bool:
     """Return whether a word in the place of a file is a text: there is no such file, and no file seems to be meant.
 
-    A file is meant by a word with a slash, or with a suffix at its end; by a text with white space only where it begins
-    as a path, or ends as the name of a file of texts.
+    A single word means a file if it has a slash, or a suffix at its end. Several words mean a file only if they begin
+    as a path, or end as the name of a file of texts.
     """
     if word == STDIO or os.path.lexists(word):
         return False
@@ -173,15 +175,15 @@ def is_text(word: str) -> bool:
 
 
 def spoken(name: str) -> str:
-    """Return what messages call a file to read."""
+    """Return the name of a file to read for messages."""
     return "standard input" if name == STDIO else name
 
 
 def read_lines(name: str, advice: str = "", *, kept: Sequence[str] = (), other: str = "") -> list[str]:
     """Read the lines of a file, or of standard input for "-", without their line ends; only a line feed ends a line.
 
-    advice: what else to do if there is no such file, for the end of the message. kept: those of `NOT_LINES` that the
-    command reads. other: what to do with a file whose name ends like one of the others. Raises `InputError`.
+    advice: the end of the message about a missing file. kept: the ends of names among `NOT_LINES` that the command
+    reads. other: advice for a file whose name has another of these ends. Raises `InputError`.
     """
     suffix = Path(name).suffix.lower()
     if suffix in NOT_LINES and suffix not in kept:
@@ -211,13 +213,16 @@ def read_lines(name: str, advice: str = "", *, kept: Sequence[str] = (), other: 
 
 
 def check_stdin(advice: str) -> None:
-    """Raise `InputError` where standard input was closed at the start. advice: what to do."""
+    """Raise `InputError` if standard input was closed when the process started. advice: the end of the message."""
     if sys.stdin is None:
         raise InputError(f"standard input is closed; {advice}")
 
 
 def check_output(name: str, written: str) -> None:
-    """Raise an error, before anything is computed, for a file that cannot be written. written: what the lines are."""
+    """Raise an error for an output file that cannot be written, to call before anything is computed.
+
+    written: a noun for the results, such as "lines of JSON", for the message.
+    """
     if name == STDIO:
         return
     if Path(name).suffix.lower() in NOT_WRITTEN:
@@ -228,7 +233,7 @@ def check_output(name: str, written: str) -> None:
 
 @contextmanager
 def writing_lines(name: str) -> Iterator[Callable[[str], None]]:
-    """Give a function that writes a line: at once to standard output, or to a file that appears when the block ends."""
+    """Yield a function that writes a line: at once to standard output, or to a file that appears after the block."""
     if name == STDIO:
         yield partial(print, flush=True)
         return
@@ -240,14 +245,15 @@ def writing_lines(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def print_row(label: str, value: str) -> None:
+    """Print a row of a table of two columns."""
     print(f"  {label:<18} {value}")
 
 
 def write_utf8() -> None:
     """Let standard output and standard error write UTF-8, whatever the environment says.
 
-    Paths and variables of the environment may hold other bytes: standard output gives them back, messages show escapes.
-    A standard stream that was closed at the start becomes the null device.
+    Paths and variables of the environment may hold other bytes, which Python keeps as surrogates: standard output
+    writes the bytes again, and messages show escapes. A stream that was closed at the start becomes the null device.
     """
     _hold_streams()
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
@@ -258,13 +264,13 @@ def write_utf8() -> None:
 def _hold_streams() -> None:
     """Open the null device in place of standard streams that were closed at the start of this process.
 
-    Otherwise the next file or connection would have the number of one of them, and get what is written to it.
+    Otherwise the next file or connection would get the number of such a stream, and the text that is written to it.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)      # which takes the smallest number that is free
+            os.open(os.devnull, os.O_RDWR)      # the system gives it the smallest free number, which is this one
     for name in ("stdout", "stderr"):       # a closed standard input has an error of its own where it is read
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -274,10 +280,11 @@ def _hold_streams() -> None:
 def warnings_in_a_line(command: str, spoken: Callable[[str], str] = str) -> Iterator[None]:
     """Write each warning as a line of its own after the name of the command, without the place in the code.
 
-    spoken: returns a message as users of the command read it.
+    spoken: returns a message with options in place of arguments of Python.
     """
 
     def write(message: Warning | str, *_: object, **__: object) -> None:
+        """Print a warning; it has the signature of `warnings.showwarning`."""
         try:
             print(f"{command}: {spoken(str(message))}", file=sys.stderr)
         except OSError:     # nobody can read it; the stream would fail again at the end of the process
@@ -289,9 +296,10 @@ def warnings_in_a_line(command: str, spoken: Callable[[str], str] = str) -> Iter
 
 
 def precision_among(names: Sequence[str]) -> Callable[[str], str]:
-    """Return a function for argparse that reads the name of a precision; its message has the name as it was typed."""
+    """Return a function for argparse that reads a precision, one of `names`, in any spelling that the engine knows."""
 
     def precision(typed: str) -> str:
+        """Return the engine's name of a precision; raises an error that says why a name is refused."""
         name = canonical_name(typed)
         if name not in names:
             why = " is no precision here"

@@ -1,4 +1,4 @@
-"""Implement `engine convert`."""
+"""Implement `engine convert`: write a model as one .npz; `engine fetch --packed` also uses `write`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def convert(args: argparse.Namespace) -> None:
 def write(source: Source, out: str, *, kind: str | None, task: str | None, precision: str | None,
           packed: bool, bounded: bool = False, calibration: Sequence[str] | None = None, bits: str = FASTEST,
           long_context: bool = False) -> Model:
-    """Write a model as one .npz file, and return it as it was written; the arguments are those of the command."""
+    """Write a model as one .npz file `out`, and return it as it was written.
+
+    calibration: lines of text by which int4 weights are rounded. The other arguments are those of the command.
+    """
     kind = choose_kind(source, kind)
     model = load_model(source, kind=kind, task=task, precision=precision, long_context=long_context)
     if precision is not None:
@@ -74,7 +77,7 @@ def write(source: Source, out: str, *, kind: str | None, task: str | None, preci
 
 def _pack(part: Transformer, precision: str | None, bits: str) -> Transformer:
     """Return an encoder or a decoder packed for the compiled kernels of this CPU, which compute in `precision`."""
-    choose_backend("cython", bits)      # raises the reason why it cannot run
+    choose_backend("cython", bits)      # raises an error with the reason if the kernels cannot run
     from ..backends.cpu.packer import pack_transformer
     from ..backends.cython_cpu import isa
 

@@ -9,9 +9,9 @@ from ..programs.program import Program
 
 
 def outline(program: Program) -> list[tuple[str, str]]:
-    """Return (label, formulas) once for each kind of layer, and for the operations before and after the layers."""
-    kinds: dict[str, list[int]] = {}  # the layers that compute the same
-    weights: dict[str, set[str]] = {}  # and the first weights of these layers
+    """Return (label, formulas) of the operations before the layers, of each kind of layer, and of those after them."""
+    kinds: dict[str, list[int]] = {}    # by formulas, the numbers of the layers that compute them
+    weights: dict[str, set[str]] = {}   # by formulas, the first weights of these layers, fewer if layers share them
     around: list[str] = []
     for layer, operations in groupby(program.operations, key=lambda operation: operation.layer):
         of_layer = list(operations)
@@ -24,14 +24,14 @@ def outline(program: Program) -> list[tuple[str, str]]:
     before, after = around[:1], around[1:]
     layers = []
     for text, numbers in kinds.items():
-        count, sets = len(numbers), len(weights[text])      # fewer sets where layers share them, such as ALBERT's
+        count, sets = len(numbers), len(weights[text])
         shared = "" if sets == count else f"; {count} layers share {sets} set{'s' * (sets > 1)} of weights"
         layers.append((_numbers(numbers), text + shared))
     return [*(("", text) for text in before), *layers, *(("", text) for text in after)]
 
 
 def _numbers(layers: list[int]) -> str:
-    """Return a label with the numbers of layers, runs as first-last."""
+    """Return a label for the numbers of layers, in ascending order, such as "layers 0-3, 5"."""
     runs: list[list[int]] = []
     for layer in layers:
         if runs and runs[-1][-1] == layer - 1:
@@ -43,7 +43,7 @@ def _numbers(layers: list[int]) -> str:
 
 
 def formula(operation: Operation) -> str:
-    """Return one operation as a formula over buffers and the last parts of parameter names."""
+    """Return one operation as a formula over the names of buffers and the last parts of the names of parameters."""
     match operation:
         case Embed():
             tables = (operation.word or Table("embeddings", 0), operation.position, operation.token_type)
@@ -84,6 +84,7 @@ def formula(operation: Operation) -> str:
 
 
 def _bias(bias: DistanceBias) -> str:
+    """Return the description of a bias by distance."""
     if bias.table is None:
         return "ALiBi"
     whose = "of its own" if bias.table.name.startswith("layers.") else "for all layers"
@@ -91,6 +92,7 @@ def _bias(bias: DistanceBias) -> str:
 
 
 def _frequencies(rotary: Rotary) -> str:
+    """Return the description of the frequencies of a rotary embedding, which are radians for each position."""
     factor = "" if rotary.factor == 1.0 else f", times {rotary.factor:g}"
     if rotary.frequencies:
         return f"by {rotary.frequencies[0]:g} to {rotary.frequencies[-1]:g} a position{factor}"

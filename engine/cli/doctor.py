@@ -1,4 +1,4 @@
-"""Implement `engine doctor`: one screen about the installation and the machine, for the report of a bug."""
+"""Implement `engine doctor`: facts about the installation and the machine on one screen, for the report of a bug."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .machine import backend_lines, print_lines, thread_lines
 DISTRIBUTION = "encoder-engine"
 
 OF_DEVELOPERS = {"bench", "fuzz", "test"}
-"""The extras for work on the project, which are not shown."""
+"""The extras for work on the project itself, which are not shown."""
 
 VARIABLES = ("ENGINE_ISA", "ENGINE_CACHE_DIR", "OMP_NUM_THREADS", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE")
-"""The variables of the environment that change what happens here; the values are shown, so no secrets."""
+"""The environment variables to show, which change how the engine works; none of them holds a secret."""
 
 CPU_FIELDS = {"model name": "", "vendor_id": "", "cpu family": "family ", "model": "model ",
               "CPU implementer": "implementer ", "CPU part": "part "}
@@ -45,7 +45,7 @@ def doctor(args: argparse.Namespace) -> None:
 
 
 def facts() -> dict[str, list[str]]:
-    """Return lines by label. A fact that cannot be found must not hide the others, since they tell what is broken."""
+    """Return the lines of each fact by its label. No fact may raise an error, as the others tell what is broken."""
     return {
         "encoder-engine": [f"{__version__} in {PACKAGE}"],
         "Python": [f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}"],
@@ -62,7 +62,7 @@ def facts() -> dict[str, list[str]]:
 
 
 def c_library(maps: str = "/proc/self/maps") -> str:
-    """Return the name of the C library, and the version of glibc."""
+    """Return the name of the C library, with a version for glibc. maps: the file that lists the mapped libraries."""
     try:
         if version := os.confstr("CS_GNU_LIBC_VERSION"):
             return version
@@ -88,7 +88,7 @@ def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str:
 
 
 def instruction_sets() -> list[str]:
-    """Return which kernels run and why these; then which of those in this installation run here, and why not others."""
+    """Return lines: the kernels that run, and why these; the ones in this installation; and why some cannot run."""
     try:
         from ..backends.cython_cpu import isa
     except ImportError as error:
@@ -122,6 +122,7 @@ def extras() -> dict[str, str]:
 
 
 def _version(package: str) -> str:
+    """Return the version of an installed package, or "is missing"."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

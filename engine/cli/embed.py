@@ -1,4 +1,4 @@
-"""Implement `engine embed`."""
+"""Implement `engine embed`: jobs over files of rows, which write parts into a folder, verify or compare them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ from ..model.bits import DEFINITION, PORTABLE
 from .console import add_labels, add_model, label_options, run_options
 
 DTYPES = ("float32", "float16", *PRECISIONS[1:])
-"""The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
+"""The types of the numbers of vectors in parts: float32, float16, and the smaller precisions of `Engine.encode`."""
 UNIT_ROWS = {"tokens": 1024}
 """The most rows of a unit, by the kind of result; 16,384 of the other kinds, which take less room."""
 UNIT_IMAGES = 256
 """The most rows of a unit of images, each of which takes as long as some hundred texts."""
 _PORTABLE_BITS = f"portable bits, version {DEFINITION}"
-"""What parts with portable bits say in place of an instruction set."""
+"""The text in parts with portable bits in place of an instruction set."""
 RESULT_COLUMNS = {"vector", "vectors", "indices", "values", "label", "score"}
+"""The names of columns that parts have for results."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -103,7 +104,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def _rows_to_verify(typed: str) -> int:
-    """Read the number behind --verify, for argparse."""
+    """Return the number of rows after --verify, for argparse."""
     if not typed.isdecimal():
         raise argparse.ArgumentTypeError(f"{shown(typed)} is no number of rows; write --verify=ROWS, or --verify at "
                                          "the end to compare whole parts")
@@ -143,13 +144,14 @@ def embed(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSettings:
-    """Return what decides the bytes of a part; raises `InputError`."""
+    """Return the settings of the job from the options; raises `InputError`. digest: the checksum of the model."""
     images = _reads_images(args, engine)
     columns = ColumnNames(args.column or ("image" if images else "text"), args.id or None,
                           tuple(name for name in args.keep.split(",") if name), images=images)
-    if taken := RESULT_COLUMNS.intersection(columns.kept):
-        raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
-    options: dict[str, Any] = {}        # of Engine.encode_stream, whose `task` is --route here: --task is an adapter
+    if clash := RESULT_COLUMNS.intersection(columns.kept):
+        raise InputError(f"--keep cannot copy {listed(sorted(clash))}, because parts have columns of this name")
+    # The options of Engine.encode_stream. Its `task` is the option --route, because --task chooses an adapter.
+    options: dict[str, Any] = {}
     for name, value in (("prompt_name", args.prompt_name), ("task", args.route),
                         ("truncate_dim", positive_int_or_none("--truncate-dim", args.truncate_dim)),
                         ("normalize_embeddings", args.normalize or None)):
@@ -195,20 +197,20 @@ def _reads_images(args: argparse.Namespace, engine: Engine) -> bool:
 
 
 def _check_route(args: argparse.Namespace, engine: Engine) -> None:
-    """Raise `InputError` for a route that the model lacks, and call it --route: --task chooses an adapter here."""
-    if args.result not in ("vectors", "sparse"):     # the others have no routes; tokens have roles
+    """Raise `InputError` for a route that the model lacks; the message calls it --route, as --task is an adapter."""
+    if args.result not in ("vectors", "sparse"):     # other results have no routes
         return
     try:
         engine.engine_of(args.route)
     except InputError as error:
         if not engine.routes:
             raise InputError(f"--route {args.route}: this model has no routes; leave the option out") from error
-        given = "has to be given" if args.route is None else f"cannot be {shown(args.route)}"
-        raise InputError(f"--route {given}: the routes of this model are {listed(engine.routes)}") from error
+        fault = "has to be given" if args.route is None else f"cannot be {shown(args.route)}"
+        raise InputError(f"--route {fault}: the routes of this model are {listed(engine.routes)}") from error
 
 
 def _check_dimensions(args: argparse.Namespace, engine: Engine, images: bool) -> None:
-    """Raise `InputError` for more dimensions than vectors have, of which `encode` would keep all."""
+    """Raise `InputError` if --truncate-dim is more than the vectors have; `encode` would silently keep all."""
     if args.truncate_dim is not None:
         reader = engine.engine_of(args.route)
         width = (reader.image_encoder if images else reader.text_encoder).whole_width
@@ -230,23 +232,24 @@ def _read_ranges(path: str) -> np.ndarray:
 
 
 def _instruction_set(engine: Engine) -> str:
-    """Return what parts record of their arithmetic: the backend and its instruction set, or that bits are portable."""
+    """Return the text for the metadata of parts: the backend and its instruction set, or that bits are portable."""
     if engine.bits == PORTABLE:
         return _PORTABLE_BITS
     described = get_backend(engine.backend).describe().splitlines()[0]
-    return f"{engine.backend}, {described.partition(' (')[0]}"      # without the other sets, in brackets
+    return f"{engine.backend}, {described.partition(' (')[0]}"      # without the list of other sets in brackets
 
 
 def _run(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
-    """Compute the missing units, and write the manifest if none is missing then."""
+    """Compute the missing units of a shard, write the manifest if then no unit of the job is missing, and report."""
     progress = _Progress(args.json, len(shard), missing=len(job.missing(shard)))
     written: dict[str, dict[str, Any]] = {}
 
     def report(unit: Unit, part: JobPart) -> None:
+        """Note the entry of a part for the manifest, and show the progress."""
         written[unit.name] = entry_of(part)
         progress.show(unit, part)
 
-    taken = job.run(shard, report)      # units of the shard that other processes are computing
+    by_others = job.run(shard, report)      # units of the shard that other processes are computing
     progress.end()
     missing = job.missing(job.units)        # of all shards
     result: dict[str, Any] = {"event": "end", "parts": len(written), "missing": len(missing),
@@ -263,7 +266,7 @@ def _run(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
     else:
         print(f"{place}: all {len(job.units):,} parts are there already, and nothing was computed")
     if missing:
-        why = f", of which other processes compute {len(taken):,} now" if taken else ", of other shards"
+        why = f", of which other processes compute {len(by_others):,} now" if by_others else ", of other shards"
         print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
     else:
         rejected = f", and {manifest['rejected']:,} rejected in {REJECTED}/" if manifest["rejected"] else ""
@@ -272,9 +275,10 @@ def _run(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
 
 
 class _Progress:
-    """The number of parts, the rate and the remaining time, for a terminal or as lines of JSON."""
+    """Shows the number of parts, the rate and the remaining time, on a terminal or as lines of JSON."""
 
     def __init__(self, as_json: bool, units: int, missing: int):
+        """units: the number of units of the shard. missing: how many of them have no part yet."""
         self._json, self._units, self._missing = as_json, units, missing
         self._done, self._rows, self._start = 0, 0, time.monotonic()
         if as_json:
@@ -282,6 +286,7 @@ class _Progress:
 
     @property
     def seconds(self) -> float:
+        """The seconds since this object was made."""
         return time.monotonic() - self._start
 
     def show(self, unit: Unit, part: JobPart) -> None:
@@ -304,7 +309,7 @@ class _Progress:
 
 
 def _verify(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
-    """Compare parts with what their rows give now; raises `WeightsError` if any differs or is missing."""
+    """Compare the parts of a shard with their rows computed again; raises `WeightsError` if any is wrong."""
     wrong, checked = 0, 0
     for unit, fault in verify(job, shard, args.verify or None):     # 0, of --verify without ROWS, is all rows
         checked, wrong = checked + 1, wrong + (fault is not None)
@@ -325,7 +330,7 @@ def _verify(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
 
 
 def _diff(args: argparse.Namespace) -> None:
-    """Print the rows of two folders that differ; raises `WeightsError` if there are any."""
+    """Print the ids of rows that differ between two folders; raises `WeightsError` if there are any."""
     count = 0
     for name, rows in diff(open_folder(args.output, make=False), open_folder(args.diff, make=False)):
         count += 1
@@ -340,7 +345,7 @@ def _diff(args: argparse.Namespace) -> None:
 
 
 def _shard(text: str | None) -> tuple[int, int]:
-    """Return the number of a shard and how many there are."""
+    """Return the number of the shard and of all shards from --shard I/N; (0, 1) without it."""
     if text is None:
         return 0, 1
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)

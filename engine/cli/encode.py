@@ -1,4 +1,4 @@
-"""Implement `engine encode`."""
+"""Implement `engine encode`: the vectors of the lines of one file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..interface.engine import Engine
 from .console import STDIO, read_inputs, run_options
 
 READS_COLUMNS = "engine embed MODEL FILES -o FOLDER reads the texts of .jsonl, .csv and .parquet files"
-"""What to do with a file of another format than lines."""
+"""The advice about a file of another format than lines."""
 
 
 def encode(args: argparse.Namespace) -> None:

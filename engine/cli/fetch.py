@@ -1,4 +1,4 @@
-"""Implement `engine fetch`."""
+"""Implement `engine fetch`: download a model of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def fetch(args: argparse.Namespace) -> None:
 
 
 def _packed_path(path: Path, name: hub.HubName, precision: str | None, bits: str, long_context: bool) -> Path:
-    """Return where a packed file goes: into the folder of the commit, with which the cache removes it."""
+    """Return the default path of a packed file: in the folder of the commit, with which the cache removes it.
+
+    path: of the model in the cache, a folder or a file. The name of the file has all that the packing depends on.
+    """
     from ..backends.cython_cpu import isa
 
     stem = name.repository.partition("/")[2] if path.is_dir() else path.stem

@@ -1,4 +1,4 @@
-"""Implement `engine generate` and `engine translate`."""
+"""Implement `engine generate` and `engine translate`: one result for each line of a file."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from .console import (
 
 
 def _seed(text: str) -> int | str:
+    """Return a seed of the command line, for argparse: "random", or an integer."""
     return text if text == "random" else int(text)
 
 
@@ -47,14 +48,14 @@ SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 """The settings of a generation that the command line takes, with the type and the help of each."""
 _MORE_SETTINGS = ("do_sample", "stop_strings", "include_stop", "ignore_eos", "logprobs", "echo")
-"""The settings whose options take no value, may come several times, or are not options of each command."""
+"""Further settings, whose options take no value, may come several times, or belong to some commands alone."""
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
 ESCAPED = re.compile(r"\\([nrt\\])")
-"""What --escape reads: a backslash and one of these characters. A backslash before any other one stays as it is."""
+"""Matches the sequences that --escape replaces; a backslash before any other character stays."""
 
 
 def add_settings(command: argparse.ArgumentParser, text: str) -> None:
-    """Add the options of both commands, except those of the backend. text: the option that gives a text itself."""
+    """Add the options of both commands, except the backend's. text: the option whose value is an input itself."""
     add_model(command, MODEL_OR_GGUF)
     command.add_argument("file", nargs="?", help="UTF-8 text, one input per line; - for standard input, the default; "
                          "or one input itself, where there is no such file")
@@ -110,7 +111,7 @@ def generate(args: argparse.Namespace) -> None:
     elif streams:
         _stream(generator, lines, places, settings)
         return
-    # A progress bar on a terminal that shows the results, too, would be torn apart by them.
+    # No progress bar on a terminal that also shows the results: their lines would interrupt it.
     done, bar = 0, sys.stderr.isatty() and not (args.output == STDIO and sys.stdout.isatty())
     try:
         with writing_lines(args.output) as write, progress(len(inputs), bar, "Inputs", " inputs") as advance:
@@ -124,7 +125,7 @@ def generate(args: argparse.Namespace) -> None:
 
 
 def _inputs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Return the inputs of a command, and what messages call each of them."""
+    """Return (inputs of a command, the name of each for messages), with escapes read if --escape asks for it."""
     option = "--prompt" if args.command == "generate" else "--text"
     lines, places = read_inputs(args, option)
     if args.escape:
@@ -137,8 +138,8 @@ def _inputs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def _stream(generator: Generator, lines: list[str], places: list[str], settings: dict[str, Any]) -> None:
-    """Write the result of each line token by token, after all lines are checked."""
-    generator.results(lines, places=places, **settings)     # checks them all; nobody reads the results
+    """Write the result of each line to standard output token by token, after all lines are checked."""
+    generator.results(lines, places=places, **settings)     # checks all lines; results are only computed when read
     for line, place in zip(lines, places, strict=True):
         with located(place):
             for piece in generator.stream(line, **settings):
@@ -147,6 +148,7 @@ def _stream(generator: Generator, lines: list[str], places: list[str], settings:
 
 
 def _as_json(result: Any) -> str:
+    """Return a result as one line of JSON."""
     written = {"text": result.text, "ids": result.ids, "score": result.score, "finish_reason": result.finish_reason}
     written |= {name: value for name in ("stop_text", "seed") if (value := getattr(result, name)) is not None}
     if result.logprobs is not None:
@@ -156,4 +158,5 @@ def _as_json(result: Any) -> str:
 
 
 def _logprob_as_json(logprob: TokenLogprob) -> dict[str, Any]:
+    """Return the log probability of a token as an object of JSON."""
     return {"id": logprob.id, "text": logprob.text, "logprob": logprob.logprob}

@@ -36,7 +36,7 @@ from .console import (
 AGGREGATION_STRATEGY = "simple"
 """The default of `engine tag`, which writes entities, where `Engine.tag` returns the tags of tokens."""
 TOGETHER = 1024
-"""How many inputs are computed at a time, and written before the next ones are read."""
+"""How many inputs are computed by one call, and written before the next call."""
 
 COMMANDS = {
     "classify": "write the labels of texts or images",
@@ -44,7 +44,7 @@ COMMANDS = {
     "answer": "write the parts of texts that answer questions",
     "rank": "order documents by how well they answer queries",
 }
-"""The commands, and what `engine --help` says of each."""
+"""The commands, and the line of each in `engine --help`."""
 
 FIELDS: dict[str, tuple[dict[str, type], str]] = {
     "classify": ({"text": str}, "a text"),
@@ -52,10 +52,10 @@ FIELDS: dict[str, tuple[dict[str, type], str]] = {
     "answer": ({"question": str, "context": str}, "a question and the text to read, with a tab between them"),
     "rank": ({"query": str, "documents": list}, ""),
 }
-"""The fields of the JSON objects that each command reads, and what a line of text is."""
+"""The fields of the JSON objects that each command reads, and a description of a line of text, "" if it reads none."""
 
 TEXTS = {"classify": "--text", "tag": "--text", "answer": "--context", "rank": "--document"}
-"""The option that gives an input itself, by the command."""
+"""The option whose value is an input itself, by the command."""
 ABOUT = {"answer": "question", "rank": "query"}
 """The option that all inputs of a command share."""
 _ABOUT_HELP = {"answer": "the question; each line is then a text to read, and gets its own answer",
@@ -64,6 +64,7 @@ _COVERAGE = {
     "classify": "write the set of labels that holds the right one so often, such as 0.9; for a calibrated model",
     "answer": "abstain where the answers that may be right, so often, are not one; for a calibrated model",
     "rank": "write the shortest list that holds a relevant document so often; for a calibrated model"}
+"""The help of --coverage for each command."""
 
 
 def add_options(command: argparse.ArgumentParser, name: str) -> None:
@@ -122,9 +123,9 @@ JSON_LINES = (".jsonl", ".ndjson")
 
 
 def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) -> Iterator[Any]:
-    """Yield the result of each input."""
+    """Yield the result of each input, as JSON can hold it. loaded: an `Engine`, or for rank a `Reranker`."""
     if args.command == "classify":
-        # 0 asks for all labels, which None does in Python.
+        # --top-k 0 asks for all labels, and in Python top_k=None does.
         top_k = ClassifyOptions.top_k if args.top_k is None else args.top_k or None
         yield from loaded.classify([row["text"] for row in rows], top_k=top_k, coverage=args.coverage,
                                    conformal_score=args.conformal_score, by_class=args.by_class,
@@ -145,7 +146,7 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the inputs of a command, each with the fields of `FIELDS`; raises `InputError`."""
     fields = FIELDS[args.command][0]
     about = ABOUT.get(args.command)
-    shared = getattr(args, about) if about else None
+    shared = getattr(args, about) if about else None        # one query or question for all lines
     by_suffix = args.file is not None and args.file.lower().endswith(JSON_LINES)
     if by_suffix or args.jsonl:
         if shared is not None:
@@ -171,7 +172,10 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _object(line: str, fields: dict[str, type], place: str) -> dict[str, Any]:
-    """Return the object of a line of JSON that has some fields of some types; raises `InputError`."""
+    """Return the JSON object on a line, which must have these fields of these types; raises `InputError`.
+
+    place: names the line in messages.
+    """
     with located(place):
         try:
             row = parse_object(line.encode("utf-8", "surrogatepass"))
@@ -186,6 +190,7 @@ def _object(line: str, fields: dict[str, type], place: str) -> dict[str, Any]:
 
 
 def _split(line: str, place: str) -> dict[str, Any]:
+    """Return the question and the text of a line, which a tab separates; raises `InputError` with the `place`."""
     question, tab, context = line.partition("\t")
     if not tab:
         raise InputError(f"{place}: expected a question, a tab and the text to read, not {shown(line)}")

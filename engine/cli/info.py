@@ -1,4 +1,4 @@
-"""Implement `engine info`."""
+"""Implement `engine info`: the backends of this machine, and the contents of a model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def info(args: argparse.Namespace) -> None:
 
 
 def print_model(model: Model, kind: str) -> None:
-    """Print which class serves a model for this kind of use, and each part of it."""
+    """Print the class that serves a model for this kind of use, and a table for each part of the model."""
     print_row("kind", f"{kind}, by {CLASS_OF_KIND[kind]}")
     for name, part in model.parts.items():
         if len(model.parts) > 1 or model.decoder is not None:
@@ -110,20 +110,20 @@ def _print_part(model: Transformer) -> None:
 
 
 def _module(module: Module) -> str:
-    """Name a module before or after pooling."""
+    """Return a short name of a module before or after pooling, with its width if it is a linear map."""
     name = {Dense: "dense", LayerNorm: "layer norm", Normalize: "normalised"}[type(module)]
     return f"{name} to {len(module.weight)}" if isinstance(module, Dense) else name
 
 
 def _cache_bytes(model: Transformer) -> str:
-    """Say how many bytes the keys and values of a token take in each precision of a cache."""
+    """Return a text with the bytes that the keys and values of a token take in each precision of a cache."""
     c = model.config
     parts = [f"{name} {cached_bytes(2 * c.num_layers * c.kv_heads, c.head_width, name):,}" for name in CACHED]
     return f"bytes a token: {', '.join(parts)}; {FORMATS[model.precision].cache} unless --cache says otherwise"
 
 
 def _stored(model: Transformer, kind: str) -> str:
-    """Name the precisions in which parameters of this kind are stored."""
+    """Return the precisions in which parameters of this kind, "linear" or "table", are stored, joined by "and"."""
     parameters = parameters_of(model.config)
     if kind == "linear" and model.layout is not None:
         return model.layout.precision

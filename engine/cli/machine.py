@@ -1,4 +1,4 @@
-"""Say what this machine offers: each backend, and the threads with what limits them. `info` and `doctor` show it."""
+"""Describe this machine for `engine info` and `engine doctor`: each backend, and the limits on threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .console import print_row
 
 
 def backend_lines() -> dict[str, list[str]]:
-    """Return lines about each backend: what it uses here, or why it cannot run."""
+    """Return lines about each backend by its name: what it uses on this machine, or why it cannot run."""
     lines = {}
     for name, module in BACKENDS.items():
         backend: Backend = import_module(module).BACKEND

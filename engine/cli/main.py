@@ -1,4 +1,4 @@
-"""Implement the `engine` command: one function for each subcommand, and its options in `parsers`."""
+"""The `engine` command: `main` runs it, and `parsers` lists the subcommands, each with its function and its options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .transcribe import add_options as add_transcription
 from .transcribe import run as transcribe
 
 INTERRUPTED = 128 + signal.SIGINT
-"""The exit status after Ctrl-C, by which shells stop a script."""
+"""The exit status after Ctrl-C, 130, which makes shells stop a script."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,12 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_utf8()
     parser, commands = parsers()
     args = parse(parser, commands, sys.argv[1:] if arguments is None else arguments)
+    # Messages of the library name arguments of Python; users of the command read options in their place.
     spoken = partial(commands[args.command].with_options, args=args)
     try:
         with warnings_in_a_line(f"engine {args.command}", spoken):
             args.run(args)
     except BrokenPipeError:
-        # The reader of standard output has gone, as `head` does. Python would fail again when it flushes at its end.
+        # A reader of standard output such as `head` has gone. Without the null device in its place, Python would fail
+        # again when it flushes the stream at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (EngineError, OSError) as error:
@@ -73,14 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @cache
 def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
-    """Return the parser of the command line, and those of its commands, in the order of the help."""
+    """Return the parser of the command line, and the parser of each command by its name, in the order of the help."""
     parser = CommandsParser(prog="engine", description="Transformers on CPUs, from exported weights.")
     parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
 
     def add(name: str, run: Callable[[argparse.Namespace], None], text: str, *options: Callable[[Any], None],
             description: str | None = None) -> None:
-        """Add a command. text: its line in the list of commands. options: functions that add its options."""
+        """Add a command. run: executes it. text: its line in the list of commands. options: functions that add some."""
         command = commands.add_parser(name, help=text, description=description)
         for add_some in options:
             add_some(command)
@@ -172,16 +174,19 @@ def _add_encode(command: argparse.ArgumentParser) -> None:
 
 
 def _add_stream(command: argparse.ArgumentParser) -> None:
+    """Add the option that writes a result while it is generated."""
     command.add_argument("--stream", action="store_true", help="write each result token by token")
 
 
 def _add_languages(command: argparse.ArgumentParser) -> None:
+    """Add the languages of `engine translate`."""
     for side in ("source", "target"):
         command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models of "
                              "several languages: the model's own code, such as de_DE, deu_Latn or de")
 
 
 def _add_compare(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine compare`, except those of a calibrated model."""
     add_model(command, "model folder or .npz file with float32 weights")
     _add_one_of(command, "--precision", LOADABLE, "precision to compare with float32; with --calibration, by default "
                 "bfloat16 and int8")
@@ -190,6 +195,7 @@ def _add_compare(command: argparse.ArgumentParser) -> None:
 
 
 def _add_run_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that say how a model is run, except its precision; `console.run_options` reads them."""
     command.add_argument("--backend", default="auto", choices=["auto", *BACKENDS], help="what computes; by default "
                          "auto, the fastest one of this machine")
     command.add_argument("--threads", type=int, help="maximum number of threads; by default all CPUs that the process "
@@ -198,18 +204,23 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
 
 
 def _add_bits(command: argparse.ArgumentParser) -> None:
+    """Add the option for results with the same bits on every CPU."""
     command.add_argument("--bits", default=FASTEST, choices=BITS, help="portable for results with the same bits on "
                          "every CPU with fused multiply-adds; by default those of the fastest arithmetic of this CPU")
 
 
 def _add_kind(command: argparse.ArgumentParser) -> None:
+    """Add the kind of use of a model; --generates is an earlier option, which `console.warn_generates` explains."""
     command.add_argument("--kind", choices=CLASS_OF_KIND, help="what the model is for, where its files fit two kinds, "
                          "such as T5's encoder alone or all of T5; by default what the files say")
     command.add_argument("--generates", action="store_true", help=argparse.SUPPRESS)
 
 
 def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: bool = False) -> None:
-    """auto: whether the command can choose the precision itself, as `Engine.load` can. cache: whether it generates."""
+    """Add the precision of the computation, and with `cache` the precision of a decoder's cache.
+
+    auto: whether the engine may choose the precision, as `Engine.load` can.
+    """
     names = (*LOADABLE, "auto") if auto else LOADABLE
     _add_one_of(command, "--precision", names, "precision of the computation; by default that of the weights where "
                 "they are integers, otherwise float32"
@@ -220,14 +231,16 @@ def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: 
 
 
 def _add_long_context(command: argparse.ArgumentParser) -> None:
+    """Add the option that chooses between two tables of positions."""
     command.add_argument("--long-context", action="store_true", help="take the positions for sequences longer than "
                          "those of the training, of a model with two tables of them, such as Phi-3.5")
 
 
 def _add_one_of(command: argparse.ArgumentParser, option: str, names: Sequence[str], text: str) -> None:
-    """Add an option that takes the name of a precision. text: what --help says."""
+    """Add an option whose value is one of these names of precisions, or another spelling of one. text: its help."""
     command.add_argument(option, type=precision_among(names), metavar=f"{{{','.join(names)}}}", help=text)
 
 
 def _add_task(command: argparse.ArgumentParser) -> None:
+    """Add the option that chooses an adapter."""
     command.add_argument("--task", help="adapter to merge into the weights, for a folder that holds adapters")

@@ -1,4 +1,4 @@
-"""Say what is in the way of a folder that is refused: fields of config.json and tensors, against the nearest family.
+"""List why a folder is refused, for `engine info`: fields of config.json and tensors that the nearest family lacks.
 
 The nearest family is the one of the model_type, or else the one whose names fit most tensors of the folder.
 """
@@ -18,25 +18,26 @@ from ..loading.other_libraries import CONFIG
 from ..weights.parameters import expected_shapes
 
 _NAMED = 20
-"""The most fields that are named; a config.json of more is of another kind of model."""
+"""The most fields that are named; a config.json with more of them is of another kind of model."""
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """How a family fits a folder."""
+    """How well the encoder, or the generating model, of a family fits a folder."""
 
     family: str
     fields: tuple[str, ...]
-    """The fields of config.json that are in the way, each with the message that names it."""
+    """The messages about fields of config.json that the family refuses."""
     known: int
-    """The tensors whose names the family knows."""
+    """The number of tensors whose names the family knows."""
     unknown: tuple[str, ...]
+    """The names in the files of the other tensors."""
     missing: tuple[str, ...]
-    """The tensors that the family needs besides, by their names here."""
+    """The canonical names of tensors that the family needs and the files lack."""
 
 
 def obstacles(folder: ModelFolder) -> list[tuple[str, str]]:
-    """Return what is in the way of a folder with a config.json, as pairs of a label and a text; [] without one."""
+    """Return (label, text) of each reason why a folder is refused; [] for a folder without a readable config.json."""
     try:
         values = folder.read_object(CONFIG) if folder.has(CONFIG) else {}
         names = folder.tensor_names() if folder.has_weights() else []
@@ -63,7 +64,10 @@ def obstacles(folder: ModelFolder) -> list[tuple[str, str]]:
 
 
 def _fits(family: str, values: Mapping[str, Any], names: list[str]) -> Iterator[_Fit]:
-    """Yield how the encoder, and how the generating model, of a family fits the tensors of these names."""
+    """Yield the fit of a family's encoder, then of its generating model, to a folder.
+
+    values: the contents of config.json. names: of all tensors in the files.
+    """
     for read in (FAMILIES[family].read_encoder, FAMILIES[family].read_generator):
         if read is None:
             continue
@@ -81,17 +85,19 @@ def _fits(family: str, values: Mapping[str, Any], names: list[str]) -> Iterator[
             known |= {name for name, new in renamed.items() if new != name or name in shapes}
             there = {new.partition(" as ")[0] for new in renamed.values() if new is not None}
             there |= {each for new in there for each in part.names.maps_in(new)}        # maps that lie in one tensor
-            # `finish` makes tables that files lack, and never a tensor of a layer.
-            makes = part.finish is not Part.finish
-            missing += [name for name in shapes if name not in there and not (makes and not name.startswith("layers."))]
+            # A `finish` hook may make tables that files lack, and never a tensor of a layer.
+            has_hook = part.finish is not Part.finish
+            missing += [name for name in shapes
+                        if name not in there and not (has_hook and not name.startswith("layers."))]
         yield _Fit(family, fields, len(known), tuple(name for name in names if name not in known), tuple(missing))
 
 
 def _read(read: Callable[[dict[str, Any]], Part | Parts], values: dict[str, Any]
           ) -> tuple[tuple[str, ...], Part | Parts | None]:
-    """Return the fields that a reader refuses, each with the message, and what it reads without them; None for nothing.
+    """Return the messages about the fields that a reader refuses, and its result without these fields, or None.
 
-    A reader names one field at a time, so it is asked again without this field.
+    read: a function of `Family`. values: changed here. A reader names one field at a time, so that it is called again
+    without this field.
     """
     fields: list[str] = []
     for _ in range(_NAMED):

@@ -1,6 +1,7 @@
-"""Find what becomes of the options and commands of other programs, by the table of `engine.base.advice`.
+"""Look up options and commands of other programs in the tables of `engine.base.advice`.
 
-A name whose meaning is the same is taken, as other names of arguments are in Python; any other is explained.
+A name with the same meaning as one of ours is accepted, as such names of arguments are in Python; for any other name,
+a message gives advice.
 """
 
 from __future__ import annotations
@@ -28,37 +29,37 @@ PYTHON: Mapping[str, Callable[..., Any]] = {
     "transcribe": Transcriber.transcribe}
 """The method that a command calls, which has arguments that the command lacks."""
 SURE = 0.8
-"""How much alike a misspelt option and one of another program have to be, from 0 to 1, for a guess."""
+"""The least similarity, from 0 to 1, of a misspelt option and one of another program for a guess."""
 
 
 def advice_on_command(typed: str, commands: Iterable[str]) -> str:
-    """Return the end of the message about a command that there is not."""
+    """Return the end of the message about an unknown command: advice, or the nearest command."""
     if typed in COMMANDS:
         return f"; {COMMANDS[typed].advice}"
     return nearest(typed, commands)
 
 
 def other_commands() -> dict[str, list[str]]:
-    """Return the other names of commands that are taken, by the command that each stands for."""
-    found: dict[str, list[str]] = {}
+    """Return the names of commands of other programs that are accepted, by the command that each stands for."""
+    names: dict[str, list[str]] = {}
     for typed, row in COMMANDS.items():
         if row.ours is not None:
-            found.setdefault(row.ours, []).append(typed)
-    return found
+            names.setdefault(row.ours, []).append(typed)
+    return names
 
 
-def names_for(found: Mapping[str, Sequence[str]]) -> str:
-    """Return other names by ours as one list, for the help."""
-    return "; ".join(f"{', '.join(typed)} for {ours}" for ours, typed in found.items())
+def names_for(names: Mapping[str, Sequence[str]]) -> str:
+    """Return other names, given by ours, as one list for the help."""
+    return "; ".join(f"{', '.join(typed)} for {ours}" for ours, typed in names.items())
 
 
 def _options(command: argparse.ArgumentParser) -> list[str]:
-    """Return the options that a command has."""
+    """Return all names of the options that a command has."""
     return [option for action in command._actions for option in action.option_strings]
 
 
 def is_ours(command: argparse.ArgumentParser, option: str) -> bool:
-    """Return whether a command has an option: a long one may be cut short, a short one have its value behind it."""
+    """Return whether argparse reads an option for a command: a long one may be cut short, a short one have a value."""
     known = _options(command)
     if option.startswith("--"):
         return any(name.startswith(option) for name in known)
@@ -66,7 +67,7 @@ def is_ours(command: argparse.ArgumentParser, option: str) -> bool:
 
 
 def unknown_options(command: argparse.ArgumentParser, name: str, arguments: Sequence[str]) -> list[str]:
-    """Return the options that a command lacks. name: that of the command. arguments: with our names of options.
+    """Return the options in `arguments` that a command lacks. name: of the command. arguments: with our options.
 
     An option of another library may look like one of ours with its value behind it: -osrt of whisper.cpp is not -o srt.
     """
@@ -82,20 +83,20 @@ def is_option(argument: str) -> bool:
 
 
 def row_of(command: argparse.ArgumentParser, name: str, typed: str) -> OtherName | None:
-    """Return what becomes of an option of another program; None for one of ours, and for one that nobody has.
+    """Return the row of the tables for an option of another program; None for one of ours, and for an unknown one.
 
-    `ours` of the row is an option of the command, `MODEL` or `FILE`. An option of ours, also one cut short, is never
-    another's; but the names in `OPTIONS` are.
+    `ours` of the row is an option of the command, `MODEL` or `FILE`, or None for an option that has only advice. An
+    option of ours, also one cut short, is never another program's, except for the names in `OPTIONS`.
     """
-    own = _options(command)
+    known_here = _options(command)
     spelled = f"--{typed.lstrip('-').replace('_', '-')}" if len(typed) > 2 else typed
-    if typed in own:
+    if typed in known_here:
         return None
     for rows in (OPTIONS.get(name, {}), OPTIONS[""]):
         for each in (typed, spelled):
-            if each in rows and each not in own and _has(command, rows[each].ours):
+            if each in rows and each not in known_here and _has(command, rows[each].ours):
                 return rows[each]
-    if len(typed) > 2 and spelled in own:
+    if len(typed) > 2 and spelled in known_here:
         return same(spelled)
     if is_ours(command, typed):
         return None
@@ -107,7 +108,7 @@ def row_of(command: argparse.ArgumentParser, name: str, typed: str) -> OtherName
 
 
 def _has(command: argparse.ArgumentParser, ours: str | None) -> bool:
-    """Return whether a command has an option, or a place; True for None, the row of an option that is explained."""
+    """Return whether a command has `ours` of a row: an option, `MODEL` or `FILE`; True for None, a row of advice."""
     places = [action.dest for action in command._actions if not action.option_strings]
     if ours == MODEL:
         return bool(places)
@@ -117,36 +118,37 @@ def _has(command: argparse.ArgumentParser, ours: str | None) -> bool:
 
 
 def other_names(command: argparse.ArgumentParser, name: str) -> dict[str, list[str]]:
-    """Return the names of other programs that a command takes, by the option or place that each stands for."""
+    """Return the options of other programs that a command accepts, by the option or argument that each stands for."""
     places = [action.dest.upper() for action in command._actions if not action.option_strings]
     spoken = dict(zip((MODEL, FILE), places, strict=False))
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for typed in dict.fromkeys(_names_of_others(name)):
         row = row_of(command, name, typed)
         if row is None or row.ours is None:
             continue
-        flags = [ours for theirs, ours in row.values if theirs is True]     # what a flag stands for
+        flags = [ours for theirs, ours in row.values if theirs is True]     # our value for their flag without a value
         if flags != [False]:
-            found.setdefault(" ".join([spoken.get(row.ours, row.ours), *filter(None, flags)]), []).append(typed)
-    return found
+            names.setdefault(" ".join([spoken.get(row.ours, row.ours), *filter(None, flags)]), []).append(typed)
+    return names
 
 
 def _names_of_others(name: str) -> list[str]:
-    """Return the options and the arguments of other programs that we know for a command, as options."""
+    """Return all options, and arguments in the form of options, of other programs in the tables for a command."""
     return [*OPTIONS.get(name, {}), *OPTIONS[""], *(_as_option(each) for each in (*CALLS.get(name, {}), *LOAD))]
 
 
 def _as_option(argument: str) -> str:
+    """Return an argument of Python in the form of an option."""
     return f"--{argument.lstrip('-').replace('_', '-')}"
 
 
 def advice_on_options(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> str:
-    """Return a message about options that a command lacks: what to do instead, or what there is in Python."""
+    """Return a message about options that a command lacks, with advice about each, such as its argument in Python."""
     return ". ".join(f"{name} has no option {option}{_advice(command, name, option)}" for option in unknown)
 
 
 def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
-    """Return the end of the message about an option."""
+    """Return the end of the message about one option that a command lacks; "" if nothing is known about it."""
     row = row_of(command, name, typed)
     if row is not None and row.advice and row in (*OPTIONS.get(name, {}).values(), *OPTIONS[""].values()):
         return f"; {row.advice}"
@@ -164,8 +166,7 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
 
 
 def _guess(command: argparse.ArgumentParser, name: str, typed: str) -> str:
-    """Return a question after the known option that a misspelt one resembles, and what becomes of it if it is not ours.
-    """
+    """Return "did you mean" with the known option that a misspelt one resembles, and advice if it is theirs; or ""."""
     others = [each for each in _names_of_others(name) if row_of(command, name, each) is not None]
     known, spelled = [*_options(command), *others, *map(_as_option, _in_python(name))], _as_option(typed)
     [guess] = closest(spelled, known, SURE) or closest(spelled, _options(command)) or [""]
@@ -179,7 +180,7 @@ def _guess(command: argparse.ArgumentParser, name: str, typed: str) -> str:
 
 
 def _in_python(name: str) -> Collection[str]:
-    """Return the arguments of the method that a command calls, with the settings of a generation."""
+    """Return the names of the keyword arguments of the method that a command calls, and of settings of generation."""
     if name not in PYTHON:
         return ()
     parameters = [each.name for each in signature(PYTHON[name]).parameters.values() if each.kind.name == "KEYWORD_ONLY"]
@@ -187,7 +188,10 @@ def _in_python(name: str) -> Collection[str]:
 
 
 def _row(name: str, argument: str) -> tuple[OtherName | None, str]:
-    """Return what becomes of an argument of another library, and the function that a command calls with it."""
+    """Return the row for an argument of another library, and the name of the engine's function that has it.
+
+    Returns (None, "") for an unknown argument.
+    """
     for function, rows in ((name, CALLS.get(name, {})), ("load", LOAD)):
         if argument in rows and not rows[argument].earlier:
             return rows[argument], function

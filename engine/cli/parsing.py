@@ -1,4 +1,4 @@
-"""Parse the command line: the command, then its options and files in any order."""
+"""Parse the command line: the command, then its options and files in any order, with advice about what is wrong."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from .other_options import (
 
 MANY_FILES = {"encode": "engine encode reads one file of texts, or images; engine embed MODEL FILES -o FOLDER reads "
               "many files"}
-"""What to do with several files, by a command that reads one."""
+"""The advice about several files, by a command that reads one."""
 TAKE_MODELS = ("convert", "embed")
-"""The commands whose words behind the model may look like models."""
+"""The commands whose words behind the model may look like models, too."""
 READ_IMAGES = ("classify", "encode")
 """The commands that take several images in the place of a file of texts."""
 ONE_TEXT = ("chat", "generate", "translate", "classify", "tag", "answer", "encode")
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class CommandsParser(Parser):
-    """The parser of the commands."""
+    """The parser of the whole command line, which has the commands."""
 
     lists = "commands"
 
@@ -57,13 +57,16 @@ class CommandsParser(Parser):
 
 
 class CommandParser(Parser):
-    """The parser of one command, which takes other names of its options. An error about any other says what to do."""
+    """The parser of one command, which also accepts the names that other programs have for its options."""
 
     _taken = Aliases()
+    """The line that `parse` reads, with our options in place of others."""
     _form = ""
+    """The form of the command, for messages."""
 
     @property
     def name(self) -> str:
+        """The name of the command."""
         return self.prog.rpartition(" ")[2]
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -81,8 +84,8 @@ class CommandParser(Parser):
         args, left = self.parse_known_intermixed_args(_as_paths(typed))
         if unknown := unknown_options(self, self.name, typed):
             self.error(advice_on_options(self, self.name, unknown))
-        given = [getattr(args, action.dest) for action in self._actions if not action.option_strings]
-        places = [[one] if isinstance(one, str) else one or [] for one in given]
+        positional = [getattr(args, action.dest) for action in self._actions if not action.option_strings]
+        places = [[one] if isinstance(one, str) else one or [] for one in positional]       # the words of each
         words = [*chain.from_iterable(places)]
         self._check_places([*chain.from_iterable(places[1:])], left)
         self._check_order([*words, *left])
@@ -93,12 +96,12 @@ class CommandParser(Parser):
         return args
 
     def error(self, message: str) -> NoReturn:
-        """End the program with a message, or with one about the options that the command lacks, where some are."""
+        """End the program with a message; with one about unknown options in its place, if the line has some."""
         if unknown := unknown_options(self, self.name, self._taken.arguments):
             message = advice_on_options(self, self.name, unknown)
         elif message.startswith("the following arguments are required"):
             message = f"{message}; {self._form}"
-        for action in self._actions:        # an error names what was typed
+        for action in self._actions:        # argparse names our option; the message shall name the typed one
             if action.option_strings and (other := self._taken.names.get(action.option_strings[-1])):
                 message = message.replace(f"argument {'/'.join(action.option_strings)}:", f"argument {other}:")
         super().error(message)
@@ -113,7 +116,7 @@ class CommandParser(Parser):
             if not action.option_strings:
                 continue
             option = self._taken.names.get(action.option_strings[-1], action.option_strings[-1])
-            ours = rf"(?<![\w.'/-]){action.dest}"
+            ours = rf"(?<![\w.'/-]){action.dest}"       # the argument of Python, as a word of its own
             if action.nargs == 0:
                 message = re.sub(rf"{ours}=True\b(?! \()", option, message)
             elif getattr(args, action.dest, None) != action.default:
@@ -127,30 +130,30 @@ class CommandParser(Parser):
         return super().format_help() + (f"\n{_wrapped(f'Other names that mean the same: {names}.')}\n" if names else "")
 
     def _check_order(self, words: Sequence[str]) -> None:
-        """End the program where a text or a file stands before the model, and say what to type.
+        """End the program, and say what to type, if a text or a file stands before the model.
 
-        words: those of the line that are no options and no values of options.
+        words: of the line, without options and their values.
         """
         models = [word for word in words[1:] if _is_model(word)]
         if models and not _may_be_model(words[0]) and self.name not in TAKE_MODELS:
-            rest = [word for word in words if word != models[0]]
-            self.error(f"the model comes first; type: {self._typed(models[0], rest)}")
+            others = [word for word in words if word != models[0]]
+            self.error(f"the model comes first; type: {self._typed(models[0], others)}")
 
     def _instead_of(self, words: Sequence[str]) -> str:
-        """Say what to do about words that are too many."""
+        """Return advice about a line with too many words."""
         if self.name in ONE_TEXT and all(map(is_text, words[1:])):
             return f"a text of several words stands in quotes, as in: {self._typed(words[0], words[1:])}"
         return MANY_FILES.get(self.name) or self._form
 
     def _typed(self, model: str, words: Sequence[str]) -> str:
-        """Return the command line for a model and a text of these words, or files."""
+        """Return a command line to type, for a model and either a text of these words or files."""
         words = [" ".join(words)] if self.name in ONE_TEXT else words
         return " ".join([self.prog, *map(quote, [model, *words])])
 
     def _check_places(self, words: Sequence[str], left: Sequence[str]) -> None:
-        """End the program where an option and a word without one both give the model, or the file.
+        """End the program if an option and a word without one both give the model, or the file.
 
-        words: what was typed behind the model. left: the words for which the command has no place.
+        words: those of the places behind the model. left: the words for which the command has no place.
         """
         by_option = self._taken.places
         models = [*filter(_is_model, words)]
@@ -161,7 +164,7 @@ class CommandParser(Parser):
             self.error(f"{as_typed(words[0])} and {by_option[FILE][-1]} both give the file; leave one of them out")
 
     def _describe_form(self) -> str:
-        """Say which arguments a command takes without an option, and which options it has to have."""
+        """Return a text with the arguments that the command takes without an option, and the options that it needs."""
         names = [f"[{each.dest.upper()}]" if each.nargs in ("?", "*") else each.dest.upper()
                  for each in self._actions if not each.option_strings]
         needed = [f"{each.option_strings[0]} {each.metavar or each.dest.upper()}" for each in self._actions
@@ -171,11 +174,14 @@ class CommandParser(Parser):
 
 def parse(parser: argparse.ArgumentParser, commands: Mapping[str, CommandParser],
           arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the values of a command line; ends the program after --help, --version and a mistake."""
+    """Return the values of a command line; ends the program after --help, --version and an error.
+
+    parser, commands: of the whole line, and of each command by its name.
+    """
     first = arguments[0] if arguments else ""
     if first in COMMANDS:
         first = COMMANDS[first].ours or first
-    if first == "--help" and len(arguments) > 1 and arguments[0] == "help":     # as git help COMMAND
+    if first == "--help" and len(arguments) > 1 and arguments[0] == "help":     # `engine help COMMAND`, as with git
         first, arguments = arguments[1], [arguments[1], first]
         first = (COMMANDS[first].ours if first in COMMANDS else None) or first
     if first in commands:
@@ -195,7 +201,7 @@ def _is_model(word: str) -> bool:
 
 
 def _may_be_model(word: str) -> bool:
-    """Return whether a word may be meant as a model: one of these, a file without a suffix, or a name on the hub."""
+    """Return whether a word may be meant as a model: as `_is_model`, a file without a suffix, or a name on the hub."""
     if _is_model(word):
         return True
     if os.path.lexists(word):
@@ -209,6 +215,6 @@ def _wrapped(text: str) -> str:
 
 
 def _as_paths(arguments: Sequence[str]) -> list[str]:
-    """Return arguments whose names of files after "--" may begin with a hyphen: "-a" is the file "./-a" there."""
+    """Return arguments in which a file "-a" after "--" is "./-a", so that argparse does not read it as an option."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return [as_path(each) if i > end else each for i, each in enumerate(arguments)]

@@ -1,4 +1,4 @@
-"""Implement `engine serve`."""
+"""Implement `engine serve`: load models, and answer requests for them over HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .console import MODEL_OR_GGUF, add_model, run_options
 
 AnyModel: TypeAlias = Engine | Reranker | Generator | Transcriber
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-"""The names of a model in requests, and those that no answer shows."""
+"""The names by which requests ask for a model: those that answers show, and further ones that no answer shows."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace, names: Names) -> Settings:
-    """Return the settings of the server that the arguments give."""
+    """Return the settings of the server from the arguments. names: of the first model. Raises `InputError`."""
     if args.uds is not None and (args.host is not None or args.port is not None):
         raise InputError("--uds and --host or --port both say where to listen; give one of them")
     host = Settings.host if args.host is None else args.host
@@ -95,7 +95,7 @@ def _settings(args: argparse.Namespace, names: Names) -> Settings:
 
 
 def _all_names(args: argparse.Namespace) -> list[Names]:
-    """Return the names of each model; raises `InputError` for one that two models have."""
+    """Return the names of each model, in order; raises `InputError` if two models have one name."""
     stated, models = args.served_model_name, args.model
     if len(models) == 1:
         return [(tuple(dict.fromkeys(stated)), ()) if stated else _names(models[0])]
@@ -113,16 +113,16 @@ def _all_names(args: argparse.Namespace) -> list[Names]:
 
 
 def _names(model: str) -> Names:
-    """Return the names of a model that has none of its own, and the names that no answer shows.
+    """Return the default names of a model, and the names that no answer shows.
 
-    They are the last part of its path, and the path; or its name on the hub, and the last part of the name.
+    For a path these are its last part, and the whole path; for a name on the hub the name, and its last part.
     """
     last = os.fsencode(os.path.basename(os.path.abspath(model))).decode("utf-8", "replace") or "model"
     return ((model,), (last,)) if as_name(model) and not os.path.lexists(model) else ((last,), (model,))
 
 
 def _model(args: argparse.Namespace, path: str) -> AnyModel:
-    """Return a loaded model."""
+    """Return the model at a path, loaded with the options and limits of the command line."""
     options = run_options(args, "revision", "kind", "memory", *(["task"] if args.task is not None else []))
     most = None if args.max_text_tokens is None else positive_int("--max-text-tokens", args.max_text_tokens)
     source: Any = open_source(path, args.memory, args.revision)
@@ -133,7 +133,7 @@ def _model(args: argparse.Namespace, path: str) -> AnyModel:
     model: Any = load(source, **options)
     if isinstance(model, Engine):
         limit = min(most or model.max_seq_length or model.max_batch_tokens, model.max_seq_length or sys.maxsize)
-        if limit > model.max_batch_tokens:      # which costs memory only once such a text comes
+        if limit > model.max_batch_tokens:      # a larger limit takes memory only once such a text comes
             model = load(source, **options, max_batch_tokens=limit)
         return model if model.text is None else model.limited_to(limit)
     if isinstance(model, Reranker) and most is not None:
@@ -143,6 +143,10 @@ def _model(args: argparse.Namespace, path: str) -> AnyModel:
 
 
 def _run(models: Sequence[AnyModel], names: Sequence[Names], settings: Settings, keys: Any, listener: Any) -> None:
+    """Make a service for each model, and answer requests on the bound socket until the process is told to stop.
+
+    keys: an `ApiKeys`. listener: the bound socket. The imports stand here, as other commands need none of the packages.
+    """
     from ..server import logs
     from ..server.mapped import MappedFiles
     from ..server.metrics import Metrics
@@ -173,6 +177,6 @@ def _run(models: Sequence[AnyModel], names: Sequence[Names], settings: Settings,
 
 
 def _checksum(model: Generator) -> str:
-    """Return the checksum of the files of a model."""
+    """Return the checksum of the files that a model was loaded from."""
     assert model.address is not None
     return checksum(find_model(*model.address)[0])

@@ -1,4 +1,4 @@
-"""Implement `engine transcribe`."""
+"""Implement `engine transcribe`: the texts of recordings, as lines, JSON or subtitles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..speech.tokens import TASKS
 from .console import STDIO, add_model, add_output, check_output, check_stdin, run_options, writing_lines
 
 BY_SUFFIX = {".json": "json", ".jsonl": "json", ".srt": "srt", ".vtt": "vtt"}
-"""The format of an output file whose name ends so."""
+"""The format of an output file, by the end of its name."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     times = command.add_mutually_exclusive_group()
     times.add_argument("--timestamps", action="store_true", help="write a line with its times for each segment")
     times.add_argument("--words", action="store_true", help="write a line with its times for each word")
-    formats = command.add_mutually_exclusive_group()     # by default what the name of the output file ends in
+    formats = command.add_mutually_exclusive_group()     # by default, the end of the output file's name decides
     formats.add_argument("--json", dest="form", action="store_const", const="json",
                          help="write a line of JSON for each recording, with its segments; with --words, their words")
     for form, name in (("srt", "SubRip"), ("vtt", "WebVTT")):
@@ -62,7 +62,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _lines(args: argparse.Namespace, timed: bool, results: Iterable[Any]) -> Iterator[str]:
-    """Yield the lines to write. timed: whether the results are transcripts and not texts."""
+    """Yield the lines to write for the results of all recordings.
+
+    timed: whether the results are transcripts with times, and not texts.
+    """
     for name, result in zip(args.audio, results, strict=True):
         if args.form == "json":
             yield json_line(name, result, args.words)

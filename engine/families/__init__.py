@@ -20,7 +20,7 @@ _MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_module
 
 
 def _rows_of_families(table: str) -> dict[Any, Any]:
-    """Return the rows of the tables of this name in all modules, in the order of their keys."""
+    """Return one table, sorted by its keys, with the rows of the tables of this name in all modules."""
     rows = [row for module in _MODULES for row in getattr(module, table, {}).items()]
     return dict(sorted(rows, key=lambda row: row[0]))
 
@@ -34,7 +34,7 @@ ARCHITECTURES: dict[str, Architecture] = _rows_of_families("ARCHITECTURES")
 REFUSED: dict[str, str] = _rows_of_families("REFUSED")
 """Why a model_type is refused that users may take for one of the supported families."""
 REFUSED_CLASSES: dict[str, str] = _rows_of_families("REFUSED_CLASSES")
-"""What the models of a class do whose config.json has the model_type of a supported family, and that are refused."""
+"""Classes whose config.json has the model_type of a supported family, and that are refused: what their models do."""
 
 
 def get_family(values: dict[str, Any]) -> Family:
@@ -52,6 +52,7 @@ def get_family(values: dict[str, Any]) -> Family:
     family, positions = FAMILIES[model_type], values.get("position_embedding_type")
     if isinstance(positions, str):
         family = BY_POSITIONS.get((model_type, positions), family)
-    decided = family.code_decides is None or type(values.get(family.code_decides)) is bool
-    refuse_remote_code(values, family.remote_code if decided else ())
+    # Known remote code is accepted unless the config leaves open what the code would decide by a default of its own.
+    is_stated = family.code_decides is None or type(values.get(family.code_decides)) is bool
+    refuse_remote_code(values, family.remote_code if is_stated else ())
     return family

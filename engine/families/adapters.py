@@ -20,11 +20,11 @@ from .fields import integer, number
 LOG = logging.getLogger("engine")
 
 _ROWS = 2**14
-"""How many rows of a weight are merged at one time; the table of jina-embeddings-v3 has 250,002."""
+"""How many rows of a weight are merged at one time, to bound the memory: jina-embeddings-v3 has a table of 250,002."""
 
 
 def task_names(values: dict[str, Any]) -> list[str]:
-    """Return the tasks of a config.json, in the order in which the tensors hold them."""
+    """Return the tasks with an adapter that a config.json lists, in the order of the tensors' first axis."""
     names = values.get("lora_adaptations") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise WeightsError(f"lora_adaptations must be a list of names, not {shown(names)}")
@@ -32,10 +32,11 @@ def task_names(values: dict[str, Any]) -> list[str]:
 
 
 def merge_adapters(values: dict[str, Any], weights: dict[str, np.ndarray], task: str | None) -> dict[str, np.ndarray]:
-    """Return the weights with the adapter of a task merged, in float32, and without all adapters.
+    """Return the weights with the adapter of a task merged into them, and without the tensors of adapters.
 
-    weights: by the names that `Names.rename` gives. None for a task gives the weights without an adapter, as the
-    model's own code does. Raises `InputError` for an unknown task and `WeightsError` for adapters that do not fit.
+    values: the contents of config.json. weights: by the names of `Names.rename`; the merged ones become float32. For
+    task=None no adapter is merged, as in the model's own code. Raises `InputError` for an unknown task and
+    `WeightsError` for adapters that do not fit.
     """
     tasks, parts = task_names(values), ("lora_A", "lora_B")
     adapters = {name.rpartition(" ")[0] for name in weights if name.endswith(parts)}
@@ -60,16 +61,19 @@ def merge_adapters(values: dict[str, Any], weights: dict[str, np.ndarray], task:
         rows, columns = (0, 0) if weight is None or weight.ndim != 2 else weight.shape
         shapes = (len(tasks), rows, rank), (len(tasks), rank, columns)
         if weight is None or left is None or right is None or (left.shape, right.shape) != shapes:
-            given = [None if array is None else array.shape for array in (weight, left, right)]
+            stated = [None if array is None else array.shape for array in (weight, left, right)]
             raise WeightsError(f"the adapters of {name} must be [{len(tasks)}, {rows}, {rank}] and [{len(tasks)}, "
-                               f"{rank}, {columns}] beside a weight [{rows}, {columns}], not {shown(given)}")
+                               f"{rank}, {columns}] beside a weight [{rows}, {columns}], not {shown(stated)}")
         index = tasks.index(task)
         merged[name] = _merge(weight, widened(left[index]), widened(right[index]) * np.float32(scale))
     return merged
 
 
 def _merge(weight: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return weight + left right in float32; sums begin with the first column of `left`, on every CPU."""
+    """Return weight [R, C] + left [R, r] right [r, C] in float32.
+
+    Rank by rank, and not by a matrix product, whose order of additions would depend on the CPU.
+    """
     merged = np.empty(weight.shape, np.float32)
     for start in range(0, len(weight), _ROWS):
         rows = slice(start, start + _ROWS)

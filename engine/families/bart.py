@@ -33,7 +33,7 @@ LAYER = {
     "final_layer_norm": "ffn.norm",
 }
 """The names of a layer without cross-attention."""
-_CROSS = {
+_CROSS = {      # the names of a layer's cross-attention
     **{f"encoder_attn.{name}": f"cross.{ours}" for name, ours in _ATTENTION.items()},
     "encoder_attn_layer_norm": "cross.norm",
 }
@@ -65,11 +65,12 @@ HEADS = (
                 heads.Layer("classifier", "classification_head.out_proj"), rows="last"),
     heads.ANSWERS,
 )
-"""The heads that read the decoder."""
+"""The heads of models whose decoder reads the text a second time."""
 ENCODER = _names("encoder", "decoder", LAYER, embeddings={}, left_out=("lm_head.", "final_logits_bias"))
 _BIAS = {"final_logits_bias": "logits.bias"}
 DECODER = _names("decoder", "encoder", LAYER | _CROSS, _BIAS, copies=("lm_head.weight",))
 _OWN_LOGITS = _names("decoder", "encoder", LAYER | _CROSS, _BIAS | {"lm_head.weight": "logits.weight"})
+"""The names of a decoder whose logits have a matrix of their own, and are not by the word table."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,13 @@ class _Variant:
     embedding_norm: bool = True
     logits_bias: bool = True
     offset: int = 2
-    """The position of the first token."""
+    """The row of the first token in the table of positions."""
     sinusoids: Callable[[int, int], np.ndarray] | None = None
-    """Makes the table of positions [rows, D], with which that of a file is compared; None for a learned table."""
+    """Computes the table of positions [rows, D], which a file's own must equal; None for a learned table."""
 
 
 def _old_norm_keys(before: bool, embedding: bool, final: bool, **more: Any) -> Values:
-    """Return the keys of old configs that say where norms are, with the values that a model needs."""
+    """Return the keys of old configs that say where norms are, with the only values that are supported for a model."""
     return {"normalize_before": before, "normalize_embedding": embedding, "add_final_layer_norm": final, **more}
 
 
@@ -111,11 +112,11 @@ _VARIANTS = {
 _CHECKED = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings")
 """Keys whose only supported value is that of `_Variant.defaults`."""
 _BUFFERS = ("encoder.embed_positions.weights", "decoder.embed_positions.weights")
-"""The tables that old files of M2M100 hold, and that transformers makes anew."""
+"""Tables in old files of M2M100, which are left out: transformers and the engine compute them."""
 
 
 def read_encoder(values: Values) -> Part:
-    """Return the encoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     family = str(values.get("model_type"))
     kind = _VARIANTS[family]
     checked = {key: kind.defaults[key] for key in _CHECKED if key in kind.defaults}
@@ -128,7 +129,7 @@ def read_encoder(values: Values) -> Part:
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the encoder and the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     part = read_encoder(values)
     encoder, family = part.config, part.config.family
     kind = _VARIANTS[family]
@@ -145,8 +146,8 @@ def read_generator(values: Values) -> Parts:
 def read_headed_decoder(values: Values) -> Parts | None:
     """Return the parts of a model with classes or answers, whose decoder reads the text a second time, one token later.
 
-    Its head reads the vectors of the decoder, which are its logits by a map that changes nothing. None for a model
-    without such a head. Raises `WeightsError` or `UnsupportedError`.
+    Its head reads the vectors of the decoder, so the decoder's logits are replaced by these vectors: its map to logits
+    becomes an identity. None for a model without such a head. Raises `WeightsError` or `UnsupportedError`.
     """
     if not fields.class_name(values).endswith(("ForSequenceClassification", "ForQuestionAnswering")):
         return None
@@ -161,14 +162,17 @@ def read_headed_decoder(values: Values) -> Parts | None:
 
 def _finish_reader(finish: Callable[[ModelConfig, Weights], tuple[ModelConfig, Weights]], config: ModelConfig,
                    weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Give the decoder an identity in place of its logits, so that it returns the vectors that heads read."""
+    """Return the decoder's weights with an identity [D, D] as its map to logits, so that it returns its vectors.
+
+    finish: the usual hook of the decoder, which runs first.
+    """
     config, weights = finish(config, {name: array for name, array in weights.items()
                                       if name not in ("logits.bias", "logits.weight")})
     return config, weights | {"logits.weight": np.eye(config.logits_size, dtype=np.float32)}
 
 
 def _config(values: Values, kind: _Variant, part: str, family: str, **options: Any) -> ModelConfig:
-    """Return the architecture of a part, "encoder" or "decoder"; options: what differs from the encoder."""
+    """Return the architecture of a part, "encoder" or "decoder"; options: of `ModelConfig`, where a decoder differs."""
     width, count = integer(values, "d_model", 1024), integer(values, f"{part}_attention_heads", 16)
     return ModelConfig(**{
         "family": family,
@@ -210,8 +214,11 @@ def _finish(kind: _Variant, part: str, config: ModelConfig, weights: Weights) ->
 
 
 def _compare(name: str, stored: np.ndarray, table: np.ndarray, family: str) -> None:
-    """Raise `UnsupportedError` for a table of positions in a file that is not the one which the engine computes."""
-    rounding = 1e-4 if stored.dtype == np.float32 else 5e-3     # of angles in float32, and of values in bfloat16
+    """Raise `UnsupportedError` if the table of positions `stored` in a file is not the one that the engine computes.
+
+    name: of the tensor, for messages.
+    """
+    rounding = 1e-4 if stored.dtype == np.float32 else 5e-3     # of angles in float32, or of values in bfloat16
     if stored.shape != table.shape:
         other = f"has the shape {list(stored.shape)} in place of {list(table.shape)}"
     elif not (distance := float(np.abs(widened(stored) - table).max())) <= rounding:

@@ -28,11 +28,12 @@ NAMES = Names(
     joined_by_head=("attention.qkv",),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
+# The engine reads the second key of each pair, and files of BLOOM may state the first one.
 DIALECT = {"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"apply_residual_connection_post_layernorm": False, "tie_word_embeddings": True})
     values = merge_dialects(values, DIALECT)
     shape = sizes(values, hidden=64, layers=2, heads=8, vocab=250880)

@@ -62,11 +62,11 @@ IMAGE_NAMES = Names(
 )
 
 QUICK_GELU = {"quick_gelu": "silu"}
-"""The activation that computes quick_gelu once `text_part` has changed the weights."""
+"""The activation that computes quick_gelu with the weights of `_fold_quick_gelu`."""
 
 
 def tower_values(values: Values, tower: str) -> Values:
-    """Return the keys of one encoder, which lie in text_config or vision_config where config.json describes both.
+    """Return the keys of one encoder: those in text_config or vision_config, or all if config.json describes only it.
 
     tower: "text" or "vision". Raises `WeightsError` where the older key, such as text_config_dict, says otherwise.
     """
@@ -99,7 +99,7 @@ def read_encoder(values: Values) -> Part:
 def text_part(config: ModelConfig, quick_gelu: bool, text: Callable[[TextConfig, Values], TextConfig]) -> Part:
     """Return the text encoder of CLIP or SigLIP.
 
-    quick_gelu: whether silu shall compute it, with changed weights. text: changes the text settings, such as pooling.
+    quick_gelu: whether that is the activation, for which the weights are changed. text: the hook `Part.text`.
     """
     if not quick_gelu:
         return Part(config, NAMES, text=text)
@@ -108,7 +108,10 @@ def text_part(config: ModelConfig, quick_gelu: bool, text: Callable[[TextConfig,
 
 def text_tower(family: str, values: Values, usual: Values, act: str, eps: float, *,
                causal: bool) -> ModelConfig:
-    """Return the encoder of CLIP or SigLIP; usual: the defaults for `sizes`; act, eps: defaults of two other keys."""
+    """Return the architecture of the text encoder of CLIP or SigLIP from its own keys, `values`.
+
+    usual: the defaults for `sizes`. act, eps: the defaults of hidden_act and layer_norm_eps.
+    """
     refuse_variants(values)
     return ModelConfig(
         family=family,
@@ -123,7 +126,10 @@ def text_tower(family: str, values: Values, usual: Values, act: str, eps: float,
 
 
 def _fold_quick_gelu(weights: Weights) -> Weights:
-    """Return the weights with ffn.up times 1.702, and ffn.down's matrix divided by it, in float32."""
+    """Return the weights with ffn.up times 1.702, and ffn.down's matrix divided by it, in float32.
+
+    silu then computes quick_gelu, as the file's docstring says. weights: by canonical names.
+    """
     factors = {"ffn.up.weight": 1.702, "ffn.up.bias": 1.702, "ffn.down.weight": 1 / 1.702}
     folded = dict(weights)
     for name, array in weights.items():
@@ -134,7 +140,10 @@ def _fold_quick_gelu(weights: Weights) -> Weights:
 
 
 def _pool_at_end(config: Values, text: TextConfig, _settings: Values) -> TextConfig:
-    """Return the pooling of CLIP. eos_token_id 2, of configs before 2023, stands for the greatest id of the text."""
+    """Return the text settings with CLIP's pooling: the vector of the first end token.
+
+    An eos_token_id of 2, in configs before 2023, is wrong: the end token is then the last word of the vocabulary.
+    """
     values = tower_values(config, "text")
     end, words = integer(values, "eos_token_id", 49407), integer(values, "vocab_size", 49408)
     return replace(text, pooling=("lasttoken",), end_id=words - 1 if end == 2 else end)
@@ -142,15 +151,18 @@ def _pool_at_end(config: Values, text: TextConfig, _settings: Values) -> TextCon
 
 def read_images(values: Values) -> Part:
     """Return the image encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    own = tower_values(values, "vision")
-    config = image_tower("clip", own, act="quick_gelu", eps=1e-5, embedding_norm=True)
-    folded = own.get("hidden_act", "quick_gelu") == "quick_gelu"
-    return Part(config, IMAGE_NAMES, lambda config, weights: (config, _fold_quick_gelu(weights) if folded else weights),
-                stem=partial(read_patches, own, patch=32, first=1))
+    vision = tower_values(values, "vision")
+    config = image_tower("clip", vision, act="quick_gelu", eps=1e-5, embedding_norm=True)
+    quick = vision.get("hidden_act", "quick_gelu") == "quick_gelu"
+    return Part(config, IMAGE_NAMES, lambda config, weights: (config, _fold_quick_gelu(weights) if quick else weights),
+                stem=partial(read_patches, vision, patch=32, first=1))
 
 
 def image_tower(family: str, values: Values, act: str, eps: float, *, embedding_norm: bool) -> ModelConfig:
-    """Return the image encoder of CLIP or SigLIP; act, eps: the defaults of two keys."""
+    """Return the architecture of the image encoder of CLIP or SigLIP from its own keys, `values`.
+
+    act, eps: the defaults of hidden_act and layer_norm_eps.
+    """
     refuse_variants(values)
     known = ACTIVATIONS | (QUICK_GELU if act == "quick_gelu" else {})
     return ModelConfig(
@@ -165,14 +177,15 @@ def image_tower(family: str, values: Values, act: str, eps: float, *, embedding_
 
 
 def read_patches(values: Values, arrays: Weights, *, patch: int, first: int) -> Patches:
-    """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's.
+    """Return the input layer of images, which maps patches and adds positions, from its arrays in a file.
 
-    patch: the default of patch_size. first: the number of class tokens, 1 or 0.
+    patch: the default of patch_size. first: the number of class tokens, 1 or 0. Raises `WeightsError` for other sizes
+    than the config's.
     """
     tables = dict(arrays)
-    if "first" in tables:       # [D] in files
+    if "first" in tables:       # the class token, [D] in files
         tables["first"] = tables["first"].reshape(1, -1)
-    if "weight" in tables:      # CLIP's has no bias
+    if "weight" in tables:      # the map of CLIP has no bias
         tables.setdefault("bias", np.zeros(tables["weight"].shape[:1], np.float32))
     return make_patches(values, tables, resize="none", patch=patch, first=first)
 

@@ -17,8 +17,9 @@ from .names import Names
 from .parts import Family, Part, Parts, Values, Weights, decoder_config, with_one_norm
 
 _CORES = 4
+"""The parts of the tensor of queries, values and keys, one for each core of the machine that trained the model."""
 _ORDER = ("query", "value", "key")
-"""The order of the rows of a part."""
+"""The order of the rows in each part."""
 
 GPTJ = Names(
     prefix="transformer.",
@@ -41,7 +42,7 @@ CODEGEN = GPTJ.with_layer({"attn.qkv_proj": "attention.qkv"}, without=("attn.q",
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, {"tie_word_embeddings": False})
     family = str(values.get("model_type"))
     values = fields.merge_dialects(values, gpt2.DIALECT)
@@ -66,7 +67,10 @@ def read_generator(values: Values) -> Parts:
 
 
 def _split_qkv(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Return the weights with one norm, and queries, keys and values cut out of the parts of their tensor."""
+    """Return the weights with queries, keys and values cut out of the parts of their tensor, [4, 3, D / 4, D].
+
+    The one norm of a layer also gets the names of two (`with_one_norm`).
+    """
     cut: Weights = {}
     for name, array in with_one_norm(config, weights)[1].items():
         if ".attention.qkv." in name and array.shape[:1] == (3 * config.num_heads * config.head_width,):

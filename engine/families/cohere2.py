@@ -17,7 +17,7 @@ _VARIANT = llama.Variant(
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     # rope_gptj means that neighbours rotate together, the only rotation that transformers has for this model. So the
     # key says nothing new, and `refuse_variants` would refuse it.
     if values.get("position_embedding_type") == "rope_gptj":

@@ -68,7 +68,7 @@ TERMS = ("c2p", "p2c")
 
 def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    # transformers ignores position_embedding_type here.
+    # transformers ignores position_embedding_type for this family, so no value of it is refused.
     refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
     shape = sizes(values, hidden=1536, layers=24, heads=24, ffn=6144, vocab=128100, positions=512)
     for key, only in (("embedding_size", shape["hidden_size"]), ("attention_head_size", shape["head_width"]),
@@ -89,7 +89,7 @@ def read_config(values: Values) -> ModelConfig:
 
 def read_first(values: Values) -> ModelConfig:
     """Return the architecture of the first version; raises `WeightsError` or `UnsupportedError`."""
-    # `read_config` looks at the other keys.
+    # Only the key of the first version is checked here; `read_config` checks the others.
     refuse_variants({"talking_head": values.get("talking_head")}, {"talking_head": False})
     read = {key: value for key, value in values.items() if key not in _UNREAD}
     biases = tuple(name for name in LINEAR_MAPS if name != "key")

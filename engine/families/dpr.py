@@ -40,7 +40,10 @@ def read_config(values: Values) -> ModelConfig:
 
 
 def _check_projection(width: int, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Raise `WeightsError` unless the weights have the map of the pooled vector that config.json states."""
+    """Return both unchanged; raises `WeightsError` unless the map after pooling is [width, D], or absent for width 0.
+
+    It is a `Part.finish`. width: projection_dim of config.json.
+    """
     map_shape = weights["dense.0.weight"].shape if "dense.0.weight" in weights else ()
     expected = (width, config.hidden_size) if width else ()
     if map_shape != expected:

@@ -47,21 +47,21 @@ def read_config(values: Values) -> ModelConfig:
                                "and rotary")
     refuse_variants(values, {"position_embedding_type": positions, "is_folding_model": False})
     stated = {key: value for key, value in values.items() if value is not None}
-    table, drops = positions == "absolute", boolean(stated, "token_dropout", False)
-    theta = None if table else rotary_theta(values, "rope_theta", 10000.0)
+    has_table, drops_tokens = positions == "absolute", boolean(stated, "token_dropout", False)
+    theta = None if has_table else rotary_theta(values, "rope_theta", 10000.0)
     # Positions of a table count from the padding id, so null is an error there.
-    padding = integer(values, "pad_token_id", -1) if table else padding_id(values, 1)
+    padding = integer(values, "pad_token_id", -1) if has_table else padding_id(values, 1)
     return ModelConfig(
         family="esm",
         **sizes(values, ffn=3072, vocab=0, positions=1026),
-        position_table=table,
-        position_offset=padding + 1 if table else 0,
+        position_table=has_table,
+        position_offset=padding + 1 if has_table else 0,
         pad_token_id=padding,
         embedding_norm=boolean(stated, "emb_layer_norm_before", False),
         norm_place="pre",
         norm_eps=number(values, "layer_norm_eps", 1e-12),
-        embedding_scale=1 - _MASKED_IN_TRAINING if drops else 1.0,
-        dropped_id=integer(values, "mask_token_id", -1) if drops else None,
+        embedding_scale=1 - _MASKED_IN_TRAINING if drops_tokens else 1.0,
+        dropped_id=integer(values, "mask_token_id", -1) if drops_tokens else None,
         attention_kinds=(AttentionKind(rotary_theta=theta),),
     )
 

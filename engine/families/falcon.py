@@ -16,10 +16,11 @@ NAMES = bloom.NAMES.with_layer(
 )
 _SUPPORTED = {"alibi": False, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True,
               "bias": False, "tie_word_embeddings": True}
+"""The only values of these keys that are supported."""
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, _SUPPORTED)
     values = merge_dialects(values, bloom.DIALECT)
     shape = sizes(values, hidden=4544, layers=32, heads=71, vocab=65024, positions=2048)

@@ -1,4 +1,7 @@
-"""Read typed values from config.json, for all families."""
+"""Read values from config.json, checked and typed, for the modules of all families; `values` are its contents.
+
+All functions raise `WeightsError` for impossible values, and `UnsupportedError` for ones that the engine lacks.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,14 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-"""The engine's name for each activation of transformers.
-
-All the tanh forms compute one formula; they differ only in rounding.
-"""
+"""The engine's name for each activation of transformers. All tanh forms compute one formula; only rounding differs."""
 
 GATE_ACTIVATIONS = ACTIVATIONS | {"silu": "silu", "swish": "silu"}
 """The same for the families whose feed-forward network has a gate."""
 
 
 def integer(values: dict[str, Any], key: str, default: int, least: int | None = None) -> int:
-    """Return the integer under `key`, of at least `least`, or transformers' own default if the config lacks the key."""
+    """Return the integer under `key`, or `default` if the config lacks the key; raises an error if below `least`."""
     value = values.get(key, default)
     if type(value) is not int:
         raise WeightsError(f"{key} must be an integer, not {shown(value)}")
@@ -54,13 +54,17 @@ def class_name(values: Mapping[str, Any]) -> str:
 
 
 FULL, SLIDING = LAYER_TYPES = ("full_attention", "sliding_attention")
-"""The kinds of layers, by their names in `layer_types`: those that see all keys, and those that see a window."""
+"""The names in `layer_types` of the two kinds of layers: a token sees all tokens, or a window of them."""
 
 
 def layer_types(values: dict[str, Any], layers: int, windowed: Callable[[int], bool]) -> tuple[int, ...]:
-    """Return the index in `LAYER_TYPES` of each layer; windowed: which layers see a window without `layer_types`."""
+    """Return the index in `LAYER_TYPES` of each of the `layers` layers: 0 for full attention, 1 for a window.
+
+    windowed: says of a layer's number whether it sees a window, for a config without `layer_types`.
+    """
     types = values.get("layer_types")
     if types is None:
+        # A config with an absurd number of layers is refused later, without a tuple that fills the memory here.
         return tuple(int(windowed(i)) for i in range(min(layers, 10_000)))
     if not isinstance(types, list) or len(types) != layers or not all(name in LAYER_TYPES for name in types):
         raise WeightsError(f"layer_types must be a list of {shown(layers)} names, {' or '.join(LAYER_TYPES)}, not "
@@ -109,7 +113,7 @@ def merge_dialects(values: dict[str, Any], new_names: Mapping[str, str]) -> dict
 
 
 def _rope_of(values: dict[str, Any], kind: str | None) -> Any:
-    """Return what `rope_parameters` states of one kind of layer, or of all layers where `kind` is None."""
+    """Return the object in `rope_parameters` of one kind of layer, or the whole of it where `kind` is None."""
     ropes = values.get("rope_parameters")
     if kind is None or not isinstance(ropes, dict):
         return ropes
@@ -120,10 +124,10 @@ def _rope_of(values: dict[str, Any], kind: str | None) -> Any:
 
 
 def rotary_theta(values: dict[str, Any], key: str, default: float, kind: str | None = None) -> float:
-    """Return the base of the rotary embedding of one kind of layer, of `LAYER_TYPES`, from either dialect.
+    """Return theta, the base of the rotary embedding, of a kind of layer in `LAYER_TYPES`, from either dialect.
 
     New configs have `rope_parameters[kind]["rope_theta"]`, or `rope_parameters["rope_theta"]` where `kind` is None
-    because all layers are alike. Old configs have it under `key`. An absent number is `default`.
+    because all layers are alike. Old configs have it under `key`. `default` stands in for an absent number.
     Raises `UnsupportedError` for scaled positions, and `WeightsError` where the dialects disagree.
     """
     if values.get("rope_scaling") is not None:
@@ -146,10 +150,10 @@ def rotary_theta(values: dict[str, Any], key: str, default: float, kind: str | N
 def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: str | None = None) -> dict[str, Any]:
     """Return the options of an `AttentionKind` for the rotary embedding of one kind of layer.
 
-    key: of the base in old configs. default: the base without one. kind: one of `LAYER_TYPES`, or None for all layers.
-    width: of a head. Scalings are `rope_scaling` in old configs, and further keys of `rope_parameters` in new ones:
-    linear, dynamic, yarn and llama3. "dynamic" changes no text of up to `max_position_embeddings` tokens, the longest
-    text here. Raises `UnsupportedError` for another scaling, and `WeightsError` for impossible numbers.
+    key: of theta in old configs. default: theta where none is stated. kind: one of `LAYER_TYPES`, or None for all
+    layers. width: the columns of a head. The scaling is `rope_scaling` in old configs, and further keys of
+    `rope_parameters` in new ones: linear, dynamic, yarn or llama3. "dynamic" changes no text of up to
+    `max_position_embeddings` tokens, the longest text here. Raises `UnsupportedError` for another scaling.
     """
     new, old = _rope_of(values, kind), values.get("rope_scaling")
     if not isinstance(new, dict | None) or not isinstance(old, dict | None):
@@ -163,7 +167,7 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
     rope_type = scaling.pop("rope_type", scaling.get("type"))
     scaling.pop("type", None)
     stated = {} if "rope_theta" not in scaling else {"rope_theta": scaling.pop("rope_theta")}
-    disagree = len(scaled) == 2 and new != old
+    disagree = len(scaled) == 2 and new != old      # both dialects state a scaling
     if not isinstance(rope_type, str) or scaling.keys() - _SCALINGS.get(rope_type, ()) or disagree:
         raise UnsupportedError(f"rope_scaling or rope_parameters {shown(scaled[0])} of {kind or 'all layers'} is not "
                                f"supported; supported are {', '.join(_SCALINGS)}, each with its own keys")
@@ -194,11 +198,10 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
 
 def partial_rotary(values: dict[str, Any], key: str, default: float, width: int, share: float,
                    share_key: str = "partial_rotary_factor") -> dict[str, Any]:  # fmt: skip
-    """Return the options of an `AttentionKind` for a rotary embedding that turns a share of the columns of a head.
+    """Return the options of an `AttentionKind` for a rotary embedding that rotates a share of the columns of a head.
 
-    key, default: of the base in old configs, and the base without one. width: of a head. share: the default of the
-    share, which is under `share_key` in old configs and in `rope_parameters` in new ones. Raises `UnsupportedError` for
-    an unknown scaling, and `WeightsError` for impossible numbers and an odd number of columns.
+    key, default: of theta in old configs, and theta where none is stated. width: the columns of a head. share: the
+    default of the share, which old configs state under `share_key` and new ones in `rope_parameters`.
     """
     values, columns = rotated_columns(values, width, share, share_key)
     options = rotary(values, key, default, columns)
@@ -207,9 +210,10 @@ def partial_rotary(values: dict[str, Any], key: str, default: float, width: int,
 
 def rotated_columns(values: dict[str, Any], width: int, share: float,
                     share_key: str = "partial_rotary_factor") -> tuple[dict[str, Any], int]:  # fmt: skip
-    """Return a config without the share of a head that rotates, and the number of these columns.
+    """Return the config without the key of the share of a head that rotates, and how many columns rotate.
 
-    The arguments are those of `partial_rotary`, and so are the errors.
+    width: the columns of a head. share: the default of the share, which old configs state under `share_key`. Raises
+    `WeightsError` for two different shares, and for an odd number of columns.
     """
     ropes = {name: values[name] for name in ("rope_parameters", "rope_scaling") if isinstance(values.get(name), dict)}
     stated = [number(rope, "partial_rotary_factor", 1.0) for rope in ropes.values() if "partial_rotary_factor" in rope]
@@ -235,14 +239,14 @@ _SCALINGS = {
 """The keys of each scaling of rotary positions, beside rope_type and rope_theta."""
 
 _UNREAD = ("attn_factor", "finetuned")
-"""Keys that code of models, or llama.cpp, has beside these, and that transformers never reads."""
+"""Keys of a scaling that other programs write, such as llama.cpp, and that transformers never reads."""
 
 
 def longest_of(values: dict[str, Any], default: int) -> int:
-    """Return the most positions of a model whose layers are alike: those of YaRN, if that makes them more.
+    """Return the longest sequence of a model whose layers are alike, in tokens: with YaRN, if that is longer.
 
-    YaRN that somebody adds to a config.json lengthens the sequences to `factor` times those of the training, and leaves
-    `max_position_embeddings` as it is. default: transformers' own of that key. `rotary` has checked the scaling before.
+    YaRN that somebody adds to a config.json lengthens sequences to `factor` times those of the training, and leaves
+    `max_position_embeddings` as it is. default: of that key in transformers. `rotary` has checked the scaling before.
     """
     longest = integer(values, "max_position_embeddings", default)
     for rope in (values.get("rope_parameters"), values.get("rope_scaling")):
@@ -255,15 +259,15 @@ def longest_of(values: dict[str, Any], default: int) -> int:
 def yarn_factor(scaling: dict[str, Any]) -> float:
     """Return the factor of YaRN's cosines and sines. Peng et al. (arXiv 2309.00071), equation 22.
 
-    scaling: the keys of a rope_scaling. Raises `WeightsError` for a number that is none.
+    scaling: the contents of rope_scaling, or of the object for it in rope_parameters.
     """
     if "attention_factor" in scaling:
         return number(scaling, "attention_factor", 1.0)
     both = [scaling.get(name) for name in ("mscale", "mscale_all_dim")]
     # (0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1) if both are given, otherwise 0.1 ln(factor) + 1.
     above, below = (number(scaling, "mscale", 1.0), number(scaling, "mscale_all_dim", 1.0)) if all(both) else (1.0, 0.0)
-    grown = float(log(number(scaling, "factor", 1.0)))
-    return (0.1 * above * grown + 1.0) / (0.1 * below * grown + 1.0)
+    log_factor = float(log(number(scaling, "factor", 1.0)))
+    return (0.1 * above * log_factor + 1.0) / (0.1 * below * log_factor + 1.0)
 
 
 def activation(values: dict[str, Any], key: str, default: str = "gelu",
@@ -273,7 +277,7 @@ def activation(values: dict[str, Any], key: str, default: str = "gelu",
 
 
 def choice(values: Mapping[str, Any], key: str, default: str | None, supported: Mapping[str, Choice]) -> Choice:
-    """Return what the name under `key` stands for; raises `UnsupportedError` for a name that is not supported."""
+    """Return the value in `supported` for the name under `key`; raises `UnsupportedError` for a name without one."""
     value = values.get(key, default)
     if not isinstance(value, str) or value not in supported:
         raise UnsupportedError(f"{key} {shown(value)} is not supported; supported are {', '.join(supported)}")
@@ -281,7 +285,7 @@ def choice(values: Mapping[str, Any], key: str, default: str | None, supported: 
 
 
 def head_width(hidden_size: int, num_heads: int) -> int:
-    """Return the width of one of `num_heads` equal heads."""
+    """Return the width of one of `num_heads` equal heads; raises `WeightsError` if the hidden size is no multiple."""
     if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
         raise WeightsError(f"hidden size {shown(hidden_size)} cannot be split into {shown(num_heads)} attention heads")
     return hidden_size // num_heads
@@ -291,8 +295,8 @@ def sizes(values: dict[str, Any], hidden: int = 768, layers: int = 12, heads: in
           vocab: int | None = None, positions: int | None = None, head_dim: bool = False) -> dict[str, Any]:
     """Return the options of a `ModelConfig` for the sizes that most families have under the same keys.
 
-    hidden, layers, heads, ffn, vocab, positions: transformers' defaults; None leaves the option out. head_dim: whether
-    that key may state another width of a head than the equal share of the hidden size. Raises `WeightsError`.
+    hidden, layers, heads, ffn, vocab, positions: the defaults of transformers for a config without the key; None leaves
+    the option out. head_dim: whether that key may state another width of a head than hidden size / heads.
     """
     width, count = integer(values, "hidden_size", hidden), integer(values, "num_attention_heads", heads)
     stated = head_dim and optional_integer(values, "head_dim", 0)
@@ -304,9 +308,10 @@ def sizes(values: dict[str, Any], hidden: int = 768, layers: int = 12, heads: in
 
 
 def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None = None) -> None:
-    """Raise `UnsupportedError` for a setting that changes the computation in a way that the engine does not support.
+    """Raise `UnsupportedError` for a setting, of any family, that changes the computation as the engine cannot do it.
 
-    supported: the only supported value of each further key of a family. An absent key and null are supported, too.
+    supported: further keys, of one family, with the only supported value of each. An absent key and null are always
+    accepted.
     """
     plain: dict[str, Any] = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
                              "pruned_heads": {}, "quantization_config": None, **(supported or {})}
@@ -320,7 +325,7 @@ def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None 
 def refuse_others(values: Mapping[str, Any], supported: Mapping[str, Any], place: str = "") -> None:
     """Raise `UnsupportedError` for a key with another value than the only supported one; null and no key are supported.
 
-    place: what the message begins with, such as the name of the file and ": ".
+    place: the beginning of the message, such as the name of the file and ": ".
     """
     for key, expected in supported.items():
         value = values.get(key)

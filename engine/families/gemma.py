@@ -30,7 +30,7 @@ _SECOND = llama.Variant({
 }, llama.ATTENTION, every=2)  # fmt: skip
 _IMAGES = ("vision_tower.", "multi_modal_projector.")
 _OF_TEXT = ("language_model.model.", "language_model.")
-"""What stands before the names of the text's tensors in a folder with images, by the version of transformers."""
+"""Prefixes, by the version of transformers, of the names of the text's tensors in a folder with images."""
 
 _FIRST_NAMES = replace(llama.TIED, norms_less_one=True)       # files hold weight - 1
 _SANDWICH = _FIRST_NAMES.with_layer({"post_attention_layernorm": "attention.post_norm",
@@ -38,13 +38,14 @@ _SANDWICH = _FIRST_NAMES.with_layer({"post_attention_layernorm": "attention.post
                                      "post_feedforward_layernorm": "ffn.post_norm"}, left_out=("score.",))
 _ENCODER = replace(_SANDWICH, left_out=("lm_head.", "score."), copies={})
 _SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": False}
+"""The only values of these keys that are supported."""
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     kind, names = values.get("model_type"), _SANDWICH
     if kind == "gemma3":
-        values = _text_of(values)       # of a folder that holds images, too, whose tensors are left out
+        values = _text_of(values)       # the folder also has an image encoder, whose tensors are left out
         names = replace(names, prefix=_OF_TEXT, left_out=(*names.left_out, *_IMAGES))
     if not boolean(values, "tie_word_embeddings", True):
         raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
@@ -60,7 +61,8 @@ def read_generator(values: Values) -> Parts:
 def read_encoder(values: Values) -> Part:
     """Return the encoder of a config.json of Gemma 3; raises `WeightsError` or `UnsupportedError`."""
     causal = not boolean(values, "use_bidirectional_attention", False)
-    config = _read_third(values | {"use_bidirectional_attention": None}, causal=causal)     # None is never refused
+    # `_read_third` refuses other values of the key than null, which say nothing new beside `causal`.
+    config = _read_third(values | {"use_bidirectional_attention": None}, causal=causal)
     return Part(config, _ENCODER)
 
 
@@ -69,7 +71,7 @@ def _read_first(values: Values) -> ModelConfig:
     values = _FIRST.defaults | values
     if values.get("hidden_activation") is not None:
         values["hidden_act"] = values["hidden_activation"]
-    if values["hidden_act"] == "gelu":      # as transformers reads it: the published files mean the tanh form
+    if values["hidden_act"] == "gelu":      # transformers reads it as the tanh form, which the published files mean
         values["hidden_act"] = "gelu_pytorch_tanh"
     config = llama.read_config(values, "gemma", _FIRST)
     return replace(config, embedding_scale=math.sqrt(config.hidden_size))
@@ -87,20 +89,20 @@ def _read_second(values: Values) -> ModelConfig:
 
 
 def _read_third(values: Values, *, causal: bool, decodes: bool = False) -> ModelConfig:
-    """Return the architecture of an encoder, or of a decoder with the logits of the word table.
+    """Return the architecture of Gemma 3 as an encoder, or with `decodes` as a decoder with tied logits.
 
     causal: whether a token sees no later token. Raises `WeightsError` or `UnsupportedError`.
     """
-    of_decoders = {"is_causal": True, "final_logit_softcapping": None} if decodes else {}
-    fields.refuse_variants(values, _SUPPORTED | of_decoders)
+    only_decoders = {"is_causal": True, "final_logit_softcapping": None} if decodes else {}
+    fields.refuse_variants(values, _SUPPORTED | only_decoders)
     hidden_size, num_layers = integer(values, "hidden_size", 2304), integer(values, "num_hidden_layers", 26)
     scalar, window = number(values, "query_pre_attn_scalar", 256), integer(values, "sliding_window", 4096)
     if not (scalar > 0 and window >= 0 and 1 <= hidden_size <= 2**24):
         raise WeightsError("query_pre_attn_scalar must be above 0, sliding_window at least 0 and hidden_size from 1 to "
                            f"16,777,216, not {scalar}, {shown(window)} and {shown(hidden_size)}")
     width, every = integer(values, "head_dim", 256), integer(values, "sliding_window_pattern", 6, least=1)
-    local = values | {"rope_scaling": None}  # it is about the layers that see all keys
-    # A window of earlier tokens counts the token itself, and one on both sides has half on each.
+    local = values | {"rope_scaling": None}  # of layers with a window, to which the scaling does not apply
+    # Tokens that a token sees on a side: a window of earlier tokens counts the token itself; else each side has half.
     reach = max(0, window - 1) if causal else window // 2
     return decoder_config(
         family="gemma3_text",
@@ -133,12 +135,12 @@ def _read_third(values: Values, *, causal: bool, decodes: bool = False) -> Model
 
 
 def _cap(values: Values, key: str, usual: float) -> float:
-    """Return a cap, and 0 for null, which means none."""
+    """Return a cap of scores or logits from `key`, `usual` without the key, and 0, which is no cap, for null."""
     return 0.0 if values.get(key, usual) is None else number(values, key, usual)
 
 
 def _text_of(values: Values) -> Values:
-    """Return the contents of config.json of the text in a folder with images."""
+    """Return the keys of the text model from the config.json of a folder that also has an image encoder."""
     text = values.get("text_config", {})
     if not isinstance(text, dict):
         raise WeightsError(f"text_config must be an object, not {shown(text)}")
@@ -149,16 +151,16 @@ def _text_of(values: Values) -> Values:
     return {"vocab_size": 262208} | text | of_both
 
 
-_OF_THE_HIDDEN_SIZE = (46, 62)
-"""The layers of Gemma 2 27B and Gemma 3 27B."""
+_SCALED_BY_HIDDEN_SIZE = (46, 62)
+"""The numbers of layers of Gemma 2 27B and Gemma 3 27B, by which `_with_scale` knows them."""
 
 
 def _with_scale(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add the windows, and the scale of the scores, which files do not state.
+    """Add to `values` the windows of layers, and the scale of the scores, which GGUF files do not state.
 
-    The largest models have the scale from the hidden size.
+    The scale is the width of a head ^ -0.5; the largest models take hidden size / heads for the width.
     """
-    by_hidden_size = values["num_hidden_layers"] in _OF_THE_HIDDEN_SIZE
+    by_hidden_size = values["num_hidden_layers"] in _SCALED_BY_HIDDEN_SIZE
     width, heads, head_dim = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
     if type(width) is int and type(heads) is int and heads > 0:
         values["query_pre_attn_scalar"] = width // heads if by_hidden_size or head_dim is None else head_dim
@@ -174,6 +176,7 @@ FAMILIES = {
 _CAP = {"final_logit_softcapping": "final_logit_softcapping"}
 _WINDOW = {"attention.sliding_window": "sliding_window"}
 _LOCAL_ROPE = _WINDOW | {"rope.freq_base_swa": "rope_local_base_freq"}
+"""Settings of a GGUF file that only some versions have, and their keys in a config.json."""
 ARCHITECTURES = {
     "gemma": Architecture("gemma"),
     "gemma-embedding": Architecture("gemma3_text", keys=_LOCAL_ROPE, values={"use_bidirectional_attention": True},

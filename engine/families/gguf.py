@@ -1,7 +1,7 @@
-"""How llama.cpp writes the models of a family to a GGUF file: its settings as keys of a config.json, and its tensors.
+"""Describe how a GGUF file of llama.cpp holds the models of a family: `Architecture`, and the names of its tensors.
 
-The settings are those of docs/gguf.md of ggml, with the name of the architecture in front. They become the keys of a
-config.json, so that the families check them. A family states its architectures in a table `ARCHITECTURES`.
+The settings of a file, which docs/gguf.md of ggml lists, become the keys of a config.json, so that the families check
+them. A family states its architectures in a table `ARCHITECTURES`, by which loading/gguf.py reads files.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from .names import JOINED_HEADS, Names
 Stated = Mapping[str, Any]
 """The settings of a file that begin with the name of the architecture, without that name."""
 Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each tensor of a file, by its name there."""
 
 DIVISORS = "rotary_divisors"
-"""The tensor that divides the frequencies of the rotary embedding, as Llama 3.1 scales them; also the prefix of the
-names of the two tables of LongRoPE."""
+"""The name of the tensor that divides the frequencies of the rotary embedding, as Llama 3.1 scales them; also the
+beginning of the names of LongRoPE's two tables."""
 
 NAMES = Names(
     prefix="",
@@ -59,7 +60,7 @@ POST_NORM = replace(NAMES, layer={
 
 @dataclass(frozen=True)
 class Architecture:
-    """A value of general.architecture that is supported."""
+    """A supported value of general.architecture: its family, and how its files differ from the usual ones."""
 
     model_type: str
     """The family, by its value of model_type in a config.json."""
@@ -67,18 +68,18 @@ class Architecture:
     """The key of the epsilon of the norms, which are RMSNorms with this default and LayerNorms with another key; None
     for a family in which the epsilon is fixed."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Further settings that a file may have, and their keys."""
+    """Further settings that a file may have, and the key of a config.json that each becomes."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Keys whose values no file states."""
+    """Keys of a config.json that no file states, and their values."""
     change: Callable[[dict[str, Any], Stated, Shapes], None] | None = None
-    """Adds keys that need more than a name."""
+    """Changes in place the keys of the config.json, where a setting needs more than another name."""
     reads: tuple[str, ...] = ()
     """Settings that only `change` reads, and that are refused in a file of another family."""
     names: Names = NAMES
     neighbours: bool = False
-    """Whether rows of queries and keys that rotate together are neighbours, and not half a head apart."""
+    """Whether rows of queries and keys that rotate together are neighbours in a file, and not half a head apart."""
     partial: str | None = None
-    """The key of the share of a head that rotates; None for a family that rotates all."""
+    """The key of the share of a head that rotates; None for a family that rotates whole heads."""
     finishes: bool = True
     """Whether the family's own `Part.finish` applies to the tensors of a file."""
     encodes: bool = False
@@ -88,16 +89,16 @@ class Architecture:
 
 
 def read_token_types(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
-    """Add the number of token types, which only their table states."""
+    """Add to `values` the number of token types, which only the shape of their table states."""
     values["type_vocab_size"] = shapes.get("token_types.weight", (0,))[0]
 
 
 def read_windows(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
-    """Add which layers see a window, where the file says it."""
+    """Add to `values` which layers see a window, where the file states it."""
     pattern = stated.get("attention.sliding_window_pattern")
     if pattern is None:
         return
     if not isinstance(pattern, np.ndarray) or pattern.dtype != bool:
         raise UnsupportedError(f"attention.sliding_window_pattern = {shown(pattern)} is not supported; only true or "
                                "false for each layer is")
-    values["layer_types"] = [LAYER_TYPES[int(one)] for one in pattern]
+    values["layer_types"] = [LAYER_TYPES[int(has_window)] for has_window in pattern]

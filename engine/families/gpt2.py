@@ -44,7 +44,7 @@ DIALECT = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "n
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True})
     return Parts(Part(read_config(values, "gpt2", "gelu_new"), NAMES, _transposed))
 
@@ -58,7 +58,10 @@ def _read_bigcode(values: Values) -> Parts:
 
 
 def read_config(values: Values, family: str, usual_activation: str) -> ModelConfig:
-    """Return the architecture of a model with GPT-2's keys in its config.json; raises as `read_generator`."""
+    """Return the architecture of a model with GPT-2's keys in its config.json.
+
+    usual_activation: the default of activation_function. Raises `WeightsError` or `UnsupportedError`.
+    """
     values = merge_dialects(values, DIALECT)
     shape = sizes(values, vocab=50257, positions=1024)
     return decoder_config(
@@ -73,7 +76,7 @@ def read_config(values: Values, family: str, usual_activation: str) -> ModelConf
 
 
 def _transposed(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Return the weights of linear maps as [out, in]; files have them as [in, out]."""
+    """Return the weights with those of linear maps transposed to [out, in]; files have them as [in, out]."""
     return config, {name: np.ascontiguousarray(array.T) if _TRANSPOSED.fullmatch(name) and array.ndim == 2 else array
                     for name, array in weights.items()}  # fmt: skip
 

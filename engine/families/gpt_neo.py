@@ -23,7 +23,7 @@ _TYPES = ("global", "local")
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": True})
     values = merge_dialects(values, _DIALECT)
     shape = sizes(values, hidden=2048, layers=24, heads=16, vocab=50257, positions=2048)
@@ -45,9 +45,10 @@ def read_generator(values: Values) -> Parts:
 
 
 def _layer_kinds(values: Values, layers: int) -> tuple[int, ...]:
-    """Return for each layer 0 for global attention, and 1 for a local window.
+    """Return for each layer 0 for global attention, or 1 for a local window.
 
-    `attention_types` has pairs: names of types, and how often they follow each other.
+    `attention_types` lists pairs (names of consecutive layers, how many times they repeat): [[["global", "local"], 12]]
+    has 24 layers.
     """
     stated = values.get("attention_types")
     pairs = [[list(_TYPES), 12]] if stated is None else stated

@@ -33,7 +33,7 @@ NAMES = Names(
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, {"tie_word_embeddings": False})
     values = fields.merge_dialects(values, {"rotary_emb_base": "rope_theta"})
     shape = fields.sizes(values, hidden=6144, layers=44, heads=64, ffn=24576, vocab=50432, positions=2048)

@@ -21,8 +21,8 @@ from .names import JOINED_GATE
 from .parts import Family, Part, Parts, Values, Weights
 
 _MULTIPLIED = ("attention.output.weight", "attention.output.bias", "ffn.down.weight", "ffn.down.bias")
-"""How the names of the maps end whose results are added to the residual stream."""
-_ATTENDS = ("attention", "full_attention")
+"""Ends of the names of the linear maps whose results are added to the residual stream."""
+_ATTENDS = ("attention", "full_attention")     # names in layer_types of a layer with attention
 
 
 _SHARED_MLP = llama.TIED.with_layer({"shared_mlp.input_linear": "ffn.gate_up", "shared_mlp.output_linear": "ffn.down"},
@@ -31,7 +31,7 @@ _SHARED_MLP = llama.TIED.with_layer({"shared_mlp.input_linear": "ffn.gate_up", "
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     dense = values.get("model_type") == "granitemoehybrid"
     config = _read_fourth(values) if dense else llama.read_config(values, "granite", llama.LLAMA)
     scale, divisor = number(values, "attention_multiplier", 1.0), number(values, "logits_scaling", 1.0)
@@ -45,6 +45,7 @@ def read_generator(values: Values) -> Parts:
     names = llama.names_of(config, _SHARED_MLP if dense else llama.TIED)
 
     def multiplied(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+        """Return the weights with the residual multiplier moved into the maps before each residual."""
         return config, {name: plain_numbers(array) * np.float32(multiplier) if name.endswith(_MULTIPLIED) else array
                         for name, array in weights.items()}
 
@@ -68,6 +69,7 @@ def _read_fourth(values: Values) -> ModelConfig:
     if not isinstance(types, list) or len(types) != layers or any(name not in _ATTENDS for name in types):
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; expected {shown(layers)} layers, each "
                                "'attention': the engine has no state space layers")
+    # The keys that are checked above mean something else to Llama's reader, or are refused by it.
     plain = {key: value for key, value in values.items() if key not in (
         "layer_types", "layers_block_type", "position_embedding_type")}  # fmt: skip
     config = llama.read_config(plain | {"intermediate_size": integer(values, "shared_intermediate_size", 1024)},
@@ -76,7 +78,7 @@ def _read_fourth(values: Values) -> ModelConfig:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Raise `UnsupportedError` for a model that does not rotate."""
+    """Raise `UnsupportedError` for a GGUF file of a model without a rotary embedding."""
     if stated.get("rope.scaling.finetuned", True) is not True:
         raise UnsupportedError("granite.rope.scaling.finetuned says that the model has no rotary embedding, which is "
                                "not supported in a GGUF file")

@@ -53,7 +53,10 @@ def read_config(values: Values) -> ModelConfig:
 
 
 def _attention(values: Values, width: int) -> AttentionKind:
-    """Return the rotary embedding, which the model's own code scales by "ntk" only, and transformers by more."""
+    """Return the kind of attention of all layers; width: the columns of a head.
+
+    The model's own code (model_type "new") scales rotary positions by "ntk" alone; transformers has more scalings.
+    """
     scaling, rope = values.get("rope_scaling"), values.get("rope_parameters")
     if not (isinstance(scaling, dict) and scaling.get("type", scaling.get("rope_type")) == "ntk"):
         if values.get("model_type") == "new" and scaling is not None:

@@ -28,6 +28,7 @@ TIED = eurobert.NAMES.with_layer(
     heads=(),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
+"""The names of the tensors of a language model whose logits are by the word table."""
 _SCORE = heads.Layer("classifier", "score")
 _ENCODER = replace(
     TIED,
@@ -36,6 +37,7 @@ _ENCODER = replace(
     copies={},
     heads=(heads.named("classify", _SCORE, rows="last"), heads.named("tag", _SCORE), heads.ANSWERS),
 )
+"""The names of the tensors of an encoder, and of its heads."""
 
 
 def with_norm_bias(names: Names) -> dict[str, str]:
@@ -44,7 +46,7 @@ def with_norm_bias(names: Names) -> dict[str, str]:
 
 
 def names_of(config: ModelConfig, tied: Names = TIED) -> Names:
-    """Return the names of the tensors of a language model. tied: those of one whose logits are by the word table."""
+    """Return the names of a language model's tensors. tied: the names of a model whose logits read the word table."""
     if config.logits == "tied":
         return tied
     return replace(tied, embeddings={**tied.embeddings, "lm_head.weight": "logits.weight"}, copies={})
@@ -52,12 +54,12 @@ def names_of(config: ModelConfig, tied: Names = TIED) -> Names:
 
 @dataclass(frozen=True)
 class Variant:
-    """The differences between the models."""
+    """How a model differs from Llama; the defaults are Llama's."""
 
     defaults: Values
-    """transformers' defaults, where they are not Llama's."""
+    """The defaults of keys of config.json in transformers, where they are not Llama's."""
     biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The keys of the config that say whether maps have biases, each with its maps; other maps never have one."""
+    """Keys of config.json that say whether linear maps have biases, each with its maps; other maps never have one."""
     query_bias: bool = False
     """Whether queries, keys and values have biases whatever the config says."""
     head_norm: bool = False
@@ -73,18 +75,19 @@ class Variant:
     eps: str = "rms_norm_eps"
     """The key of the epsilon of the norms. They are RMSNorms with the default key, and LayerNorms with any other."""
     every: int | None = None
-    """Of a model whose layers differ: without `layer_types`, each layer of this number sees all keys, and the others
-    a window of `sliding_window` tokens; 0 for a window in all of them. None for a model whose layers are alike."""
+    """For a model whose layers differ: without `layer_types`, the last of every so many layers sees all keys, and the
+    others a window of `sliding_window` tokens; 0 for a window in all of them. None for a model whose layers are alike.
+    """
     whole_rotates: bool = True
-    """Whether layers that see all keys rotate queries and keys beside layers with a window."""
+    """Whether layers that see all keys rotate queries and keys, as layers with a window always do."""
     own_ropes: bool = False
     """Whether `rope_parameters` has an object for each kind of layer; `rope_scaling` is about layers that see all."""
     stated_every: bool = False
-    """Whether transformers reads another number than `every` from `sliding_window_pattern`."""
+    """Whether `sliding_window_pattern` of config.json may replace `every`."""
     late_windows: bool = False
     """Whether layers see a window from `max_window_layers` on, if `use_sliding_window` says so."""
     null_head: bool = False
-    """Whether null as head_dim means hidden size / number of heads, where that key has a default."""
+    """Whether head_dim = null means hidden size / heads although `defaults` has the key; otherwise it is an error."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the `ModelConfig` that are not Llama's."""
     names: Names = TIED
@@ -95,6 +98,7 @@ _Biases = dict[str, tuple[str, ...]]
 ATTENTION: _Biases = {"attention_bias": ATTENTION_MAPS}
 _QKV: _Biases = {"attention_bias": QKV_MAPS}
 _FFN: _Biases = {"mlp_bias": FEED_FORWARD_MAPS}
+"""Keys of a config.json, and the linear maps that have biases where the key is true."""
 _QWEN = {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
          "max_position_embeddings": 32768, "sliding_window": 4096}
 LLAMA = Variant({}, ATTENTION | _FFN)
@@ -102,7 +106,7 @@ _OLMO = {"vocab_size": 50304, "rms_norm_eps": 1e-5, "pad_token_id": 1}
 _NORMS_BEHIND = TIED.with_layer({"post_attention_layernorm": "attention.post_norm",
                                  "post_feedforward_layernorm": "ffn.post_norm"}, without=("input_layernorm",))
 _JOINT_NORM = {"norm_place": "reordered", "joint_norm": True}
-"""OLMo has a norm of all queries of a token together, and one of its keys; EXAONE has one of each head."""
+"""Options of OLMo, which norms all queries of a token together, and all its keys; EXAONE norms each head instead."""
 _MINISTRAL = {"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
               "sliding_window": 4096}
 _VARIANTS = {
@@ -146,10 +150,11 @@ _VARIANTS = {
                                                 embeddings=with_norm_bias(TIED))),
 }
 _SUPPORTED = {"is_causal": True, "use_bidirectional_attention": False}
+"""The only values of these keys that are supported."""
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     family = str(values.get("model_type"))
     if family == "internlm3":
         values = fields.merge_dialects(values, {"qkv_bias": "attention_bias", "bias": "mlp_bias"})
@@ -178,13 +183,17 @@ def read_encoder(values: Values) -> Part:
 
 
 def read_config(values: Values, family: str, kind: Variant, *, decodes: bool = True) -> ModelConfig:
-    """Return the architecture of a model with the layers of Llama; decodes: with the product that gives logits."""
+    """Return the architecture of a model with the layers of Llama, which may be of another family.
+
+    kind: how the model differs from Llama. decodes: whether it ends with logits; False for an encoder. Raises
+    `WeightsError` or `UnsupportedError`.
+    """
     may_be_late = kind.late_windows and values.get("use_sliding_window") is not None
-    late = may_be_late and boolean(values, "use_sliding_window", False)     # windows from some layer on
+    late = may_be_late and boolean(values, "use_sliding_window", False)     # whether later layers see a window
     fields.refuse_variants(values, _SUPPORTED | ({} if late else {"use_sliding_window": False}))
     values = kind.defaults | values
     width, heads = integer(values, "hidden_size", 4096), integer(values, "num_attention_heads", 32)
-    if "head_dim" in kind.defaults and not kind.null_head:   # as in transformers, null is an error here
+    if "head_dim" in kind.defaults and not kind.null_head:   # null is an error for such a model, as in transformers
         head = integer(values, "head_dim", 0)
     else:
         head = optional_integer(values, "head_dim", 0) or head_width(width, heads)
@@ -226,7 +235,7 @@ def read_config(values: Values, family: str, kind: Variant, *, decodes: bool = T
 
 
 def _attention_of_all_layers(values: Values, variant: Variant, width: int) -> tuple[AttentionKind, ...]:
-    """Return the attention of all layers of a model whose layers are alike; width: of a head."""
+    """Return the one kind of attention of a model whose layers are alike; width: the columns of a head."""
     names = values.get("layer_types") or []
     if not isinstance(names, list) or any(name != "full_attention" for name in names):
         raise UnsupportedError(f"layer_types {shown(names)} is not supported; only 'full_attention' is")
@@ -239,9 +248,10 @@ def _attention_of_all_layers(values: Values, variant: Variant, width: int) -> tu
 
 def _by_layer(values: Values, variant: Variant, width: int, layers: int,
               windowed: Callable[[int], bool]) -> tuple[tuple[AttentionKind, ...], tuple[int, ...]]:
-    """Return the kinds of attention, and the index of each layer's kind.
+    """Return the kinds of attention of a model whose layers may differ, and the index of each layer's kind.
 
-    width: of a head. windowed: which layers see a window where the config has no `layer_types`.
+    width: the columns of a head. windowed: says of a layer's number whether it sees a window, for a config without
+    `layer_types`. If no layer sees a window, there is one kind, and () in place of the indices.
     """
     window = optional_integer(values, "sliding_window", 0)
     layer_kinds = fields.layer_types(values, layers, windowed if window else lambda i: False)   # 1: with a window
@@ -262,7 +272,7 @@ def _by_layer(values: Values, variant: Variant, width: int, layers: int,
 
 
 def _olmo2_of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Raise `UnsupportedError` for OLMo 3."""
+    """Raise `UnsupportedError` for a GGUF file of OLMo 3, which has OLMo 2's architecture and a window."""
     if stated.get("attention.sliding_window"):
         raise UnsupportedError("olmo2.attention.sliding_window is that of OLMo 3, which is not supported in a GGUF "
                                "file; load the folder of the model")

@@ -27,10 +27,11 @@ _DIALECT = {"d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layer
 _SUPPORTED = {"no_bias": True, "logit_scale": None, "tie_word_embeddings": True}
 _ATTENTION = {"attn_type": "multihead_attention", "clip_qkv": None, "softmax_scale": None, "prefix_lm": False,
               "qk_ln": False, "attn_uses_sequence_id": False, "alibi": True, "alibi_bias_max": 8}
+"""The only supported values of keys of a config.json, and of keys of its object attn_config."""
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     attention = {} if values.get("attn_config") is None else values["attn_config"]
     if not isinstance(attention, dict):
         raise WeightsError(f"attn_config must be an object, not {shown(attention)}")
@@ -52,7 +53,7 @@ def read_generator(values: Values) -> Parts:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add what a config.json states in other words."""
+    """Add to `values` the keys attn_config and expansion_ratio, in which a config.json states settings of the file."""
     values["attn_config"] = {"alibi_bias_max": stated.get("attention.max_alibi_bias", 8), "alibi": True,
                              "clip_qkv": stated.get("attention.clamp_kqv") or None}
     width, inner = values["hidden_size"], values.pop("intermediate_size")

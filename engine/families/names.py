@@ -1,4 +1,7 @@
-"""Rename and split the tensors of a checkpoint by a table, for all families; and the tables that several share."""
+"""Rename and split the tensors of a checkpoint by tables, `Names`, of which each family has its own.
+
+The tables from Hugging Face's names to the engine's that several families share stand here as well.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ POST_NORM_LAYER = {
     "mlp.down_proj": "ffn.down",
     "post_mlp_layernorm": "ffn.norm",
 }
-"""A post-norm layer as transformers 5 writes it; the models' own code has other names."""
+"""The names of a post-norm layer as transformers 5 writes them; the models' own code has others."""
 
 FLASH_LAYER = {
     "mixer.Wqkv": "attention.qkv",
@@ -40,22 +43,22 @@ FLASH_LAYER = {
     "mlp.fc1": "ffn.up", "mlp.fc2": "ffn.down",
     "norm2": "ffn.norm",
 }
-"""A post-norm layer in Jina's code, which fuses queries, keys and values for flash attention."""
+"""The names of a post-norm layer in Jina's code, which joins queries, keys and values for flash attention."""
 
 JOINED_HEADS: dict[str, tuple[str, ...]] = {"attention.qkv": ("attention.query", "attention.key", "attention.value")}
-"""The rows of queries, keys and values in one tensor."""
+"""A tensor with the rows of queries, then of keys, then of values."""
 
 JOINED_GATE: dict[str, tuple[str, ...]] = {"ffn.gate_up": ("ffn.gate", "ffn.up")}
-"""The rows of gate and up in one tensor."""
+"""A tensor with the rows of gate, then of up."""
 
 _WRAPPERS = ("module.", "model.")
 """Prefixes that training with several devices or inside another module puts in front of all names."""
 
 _FREQUENCIES = ("rotary_emb.inv_freq", "rotary_embeddings.inv_freq")
-"""How the names of the frequencies of a rotary embedding end, which the engine computes itself."""
+"""Ends of the names of the frequencies of a rotary embedding, which are left out: the engine computes them."""
 
 _ADAPTED = r"(.+)\.parametrizations\.weight\.(original|0\.(lora_[AB]))"
-"""The name of a weight with an adapter, and of the two matrices of the adapter, as torch's parametrizations have it."""
+"""Matches the names, from torch's parametrizations, of a weight with an adapter and of the adapter's two matrices."""
 
 
 @dataclass(frozen=True)
@@ -88,27 +91,29 @@ class Names:
     heads: tuple[HeadNames, ...] = ()
     """The task heads that the engine runs."""
     buffers: tuple[str, ...] = ()
-    """How the names of tensors end that are no weights, such as the causal masks that old files hold for each layer."""
+    """Ends of the names of tensors that are no weights, such as the causal masks in old files, which are left out."""
 
     def with_layer(self, layer: Mapping[str, str], without: tuple[str, ...] = (), **others: Any) -> Names:
-        """Return these names with further names of a layer; without: how those begin that are left out.
+        """Return a table with further names of a layer. without: prefixes of the names of a layer to drop first.
 
         others: fields that change besides.
         """
-        kept = {name: ours for name, ours in self.layer.items() if not (without and name.startswith(without))}
-        return replace(self, layer=kept | dict(layer), **others)
+        names = {name: ours for name, ours in self.layer.items() if not (without and name.startswith(without))}
+        return replace(self, layer=names | dict(layer), **others)
 
     @lazy
     def _of_heads(self) -> frozenset[str]:
+        """The names in files of all tensors of the heads."""
         return frozenset(name for head in self.heads for layer in head.layers for name in layer.names)
 
     def split(self, weights: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, np.ndarray]:
-        """Return renamed tensors with the joined ones cut into their linear maps, as views where rows are in order.
+        """Return the tensors of a model, with each joined tensor cut into its linear maps, as views where possible.
 
-        A tensor whose rows are not those of its maps stays whole, and is then reported as unexpected. The first copy of
-        an absent tensor stands in for it.
+        weights: by the names of `rename`. A joined tensor that has not as many rows as its maps stays whole, and the
+        caller then reports it as unexpected. The first copy of an absent tensor stands in for it.
         """
         shapes, split, tensors = expected_shapes(config), {}, dict(weights)
+        # All copies are removed; one only becomes the tensor if the tensor itself is absent.
         for canonical, copies in self.copies.items():
             for name in copies:
                 if (copy := tensors.pop(_name_of_copy(canonical, name), None)) is not None:
@@ -117,7 +122,7 @@ class Names:
             tensors |= {name: _plus_one(array) for name, array in tensors.items() if name.endswith("norm.weight")}
         for name, array in tensors.items():
             maps = self.maps_in(name)
-            rows = [shapes.get(part, (0,))[0] for part in maps]
+            rows = [shapes.get(part, (0,))[0] for part in maps]     # how many rows of the tensor each map has
             if name in self.unread and name not in shapes:
                 continue
             if both := [part for part in maps if part in tensors]:
@@ -126,6 +131,7 @@ class Names:
             if not maps or array.shape[:1] != (sum(rows),):
                 split[name] = array
             elif name.rpartition(".")[0].endswith(tuple(f".{joined}" for joined in self.joined_by_head)):
+                # The rows are those of head 0 in all maps, then those of head 1, and so on.
                 by_head = array.reshape(config.num_heads, len(maps), -1, *array.shape[1:])
                 split |= {part: by_head[:, i].reshape(-1, *array.shape[1:]) for i, part in enumerate(maps)}
             else:
@@ -133,16 +139,16 @@ class Names:
         return split
 
     def maps_in(self, name: str) -> list[str]:
-        """Return the names of the linear maps whose rows lie in a tensor of this canonical name; [] for another one."""
+        """Return the canonical names of the linear maps in a joined tensor; [] for a tensor that is not joined."""
         layer, _, kind = name.rpartition(".")
         joined = next((joined for joined in self.joined if layer.endswith(f".{joined}")), "")
         return [f"{layer.removesuffix(joined)}{part}.{kind}" for part in self.joined.get(joined, ())]
 
     def rename(self, name: str) -> str | None:
-        """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged.
+        """Return the canonical name of a tensor; None for a tensor that is not used; an unknown name unchanged.
 
-        The name of an adapter is that of its weight, a space, and lora_A or lora_B. A tensor of a head has
-        `HEAD_PREFIX` in front of its name in the file.
+        name: in the file. The matrices of an adapter get the name of its weight, a space, and lora_A or lora_B. A
+        tensor of a head gets `HEAD_PREFIX` before its name in the file.
         """
         if self.adapters and (match := re.fullmatch(_ADAPTED, name)):
             weight = self.rename(f"{match[1]}.weight")
@@ -169,11 +175,12 @@ class Names:
 
 
 def _name_of_copy(canonical: str, name: str) -> str:
-    """Return the name that `rename` gives a tensor that should equal another one; `split` compares and drops it."""
+    """Return the name that `rename` gives to a copy of the tensor `canonical`; `split` drops it or puts it in place."""
     return f"{canonical} as {name}"
 
 
 def _plus_one(array: np.ndarray) -> np.ndarray:
+    """Return the array plus 1 in float32."""
     with np.errstate(invalid="ignore"):  # a later check reports NaN
         return widened(array) + np.float32(1)
 

@@ -43,7 +43,7 @@ def read_config(values: Values) -> ModelConfig:
     return ModelConfig(
         family="neobert",
         **shape,
-        ffn_size=(2 * intermediate_size // 3 + 7) // 8 * 8,     # two thirds, rounded up to a multiple of 8
+        ffn_size=(2 * intermediate_size // 3 + 7) // 8 * 8,     # the model's code takes 2/3, up to a multiple of 8
         max_positions=integer(values, "max_length", 1024),
         position_table=False,
         embedding_norm=False,

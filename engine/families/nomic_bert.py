@@ -78,7 +78,10 @@ def read_config(values: Values) -> ModelConfig:
 
 
 def _activation(values: Values, own_dialect: bool) -> str:
-    """Return the activation of the gate; in the model's own code, only an activation named ...glu has a gate."""
+    """Return the activation of the gate. The model's own code has a gate only for an activation named ...glu.
+
+    own_dialect: whether config.json has the keys of the model's own code alone.
+    """
     new = activation(values, "hidden_act", "silu", GATE_ACTIVATIONS)
     if "activation_function" not in values and not own_dialect:
         return new
@@ -90,14 +93,14 @@ def _activation(values: Values, own_dialect: bool) -> str:
 
 
 def _max_positions(values: Values) -> int:
-    """Return the longest sequence. With rotary_scaling_factor, that is the longest whose frequencies are not scaled."""
+    """Return the longest sequence in tokens; with rotary_scaling_factor, the longest one that is not yet scaled."""
     new = integer(values, "max_position_embeddings", 2048)
     longest, trained = integer(values, "n_positions", new), integer(values, "max_trained_positions", new)
     return longest if values.get("rotary_scaling_factor") is None else min(longest, trained)
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Name the theta as the model's own code does, and add the number of token types."""
+    """Rename the key of theta in `values` to that of the model's own code, and add the number of token types."""
     read_token_types(values, stated, shapes)
     values["rotary_emb_base"] = values.pop("rope_theta", 10000.0)
 

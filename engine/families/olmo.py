@@ -17,7 +17,7 @@ _VARIANT = llama.Variant({"vocab_size": 50304, "pad_token_id": 1}, llama.ATTENTI
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"clip_qkv": None})
     config = replace(llama.read_config(values, "olmo", _VARIANT), norm="layer", norm_bias=False, norm_eps=1e-5)
     names = llama.names_of(config)
@@ -27,7 +27,7 @@ def read_generator(values: Values) -> Parts:
 
 
 def _with_norms(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Return the weights with those of the norms, which are all 1 and share their memory."""
+    """Return the weights with added weights of norms, all of them 1, which share one array [D]."""
     ones = np.ones(config.hidden_size, np.float32)
     return config, weights | {name: ones for name in expected_shapes(config) if name.endswith("norm.weight")}
 

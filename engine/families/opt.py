@@ -25,10 +25,11 @@ NAMES = Names(
 )
 _SUPPORTED = {"do_layer_norm_before": True, "_remove_final_layer_norm": False, "layer_norm_elementwise_affine": True,
               "tie_word_embeddings": True}
+"""The only values of these keys that are supported."""
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, _SUPPORTED)
     shape = sizes(values, vocab=50272)
     width = shape["hidden_size"]

@@ -1,4 +1,7 @@
-"""The interface of a family: how it reads config.json, and the encoder and the decoder from the tensors."""
+"""The interface of a family, `Family`, and of what it reads: the `Part`s of a model, an encoder and perhaps a decoder.
+
+The modules of families make these objects, and `loading` calls their functions.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from .names import Names
 Values = dict[str, Any]
 """The contents of a JSON file."""
 Weights = dict[str, np.ndarray]
+"""Tensors by name."""
 
 
 def _unchanged(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
@@ -38,26 +42,27 @@ class Part:
     stem: Callable[[Weights], Stem] | None = None
     """Makes the input layer for images or audio from arrays, by its fields; None for a part that reads token ids."""
     pooling: Callable[[Weights], AttentionPooling] | None = None
-    """Makes what gives an image its vector from arrays; None where the vector is that of the class token."""
+    """Makes the head that pools an image's vectors, from its arrays; None where the class token's vector is used."""
     adapters: Callable[[Weights, str | None], Weights] | None = None
     """Merges the adapter of a task into the weights, before `finish`; None for a model without adapters."""
     text: Callable[[TextConfig, Values], TextConfig] | None = None
-    """Changes how a folder without modules.json reads text; the second argument is its tokenizer_config.json."""
+    """Changes the text settings of a folder without modules.json, such as the pooling; the second argument is the
+    contents of tokenizer_config.json."""
 
     def take(self, weights: Mapping[str, np.ndarray]) -> tuple[ModelConfig, Weights]:
-        """Return the configuration and the weights of this part, from tensors that `names.rename` has named."""
+        """Return the configuration and the weights of this part, from tensors by the names of `names.rename`."""
         config, finished = self.finish(self.config, dict(weights))
         return config, self.names.split(finished, config)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """How a model that generates is read."""
+    """The parts of a model with a decoder, and what else is known of the model."""
 
     decoder: Part
     encoder: Part | None = None
     handled: tuple[str, ...] = ()
-    """Keys of generation_config.json that are the family's own."""
+    """Keys of generation_config.json that only this family has, and that its own code reads."""
     long_decoder: Part | None = None
     """The decoder for sequences beyond the length of the training, of a model whose rotary embedding has a table for
     these and another one for shorter sequences; None for a model with one table."""
@@ -67,7 +72,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Family:
-    """The functions that read the models of a model_type. Each gets the contents of config.json.
+    """The functions that read the models of a model_type. The argument of each is the contents of config.json.
 
     They raise `WeightsError` for impossible values, and `UnsupportedError` for what the engine lacks.
     """
@@ -84,26 +89,27 @@ class Family:
     generates: str = "generate"
     """The kind of a model with a decoder: "generate", or "transcribe" for speech."""
     usual: str | Callable[[Values], str] | None = None
-    """The kind of a model that can encode and generate and whose config.json names no class, or what tells it by the
-    other keys; None: that is an error."""
+    """The kind, "encode" or "generate", of a model that can do both and whose config.json names no class, or a function
+    that finds it by other keys; None raises an error for such a model."""
     remote_code: tuple[str, ...] = ()
     """The classes of remote code that compute the same, under their names in auto_map: folders were published with
     their code, before transformers had the family."""
     code_decides: str | None = None
     """A key that config.json must state as true or false beside remote code, because the code has its own default."""
     classes: str = ""
-    """What the names of the classes begin with, of a family from the time before config.json had a model_type."""
+    """The beginning of the names of the classes, for a family from the time before config.json had a model_type."""
     own_keys: tuple[str, ...] = ()
-    """Keys that transformers always writes for a family whose tensors have the names of an older family's."""
+    """Keys that transformers always writes for this family, by which it is told from an older family that has the same
+    names of tensors."""
     read_images: Callable[[Values], Part] | None = None
     """Describes the image encoder of a folder whose `read_encoder` is that of its texts; None for other families."""
 
 
 def decoder_config(**options: Any) -> ModelConfig:
-    """Return the configuration of a decoder; options: of `ModelConfig`, where they are not those of most decoders.
+    """Return a `ModelConfig` with the usual options of a decoder, changed by `options`.
 
-    Most are pre-norm and causal, have neither a table of positions nor a norm of the embeddings, and tie the logits. A
-    family that is an encoder, too, gives logits=None and its own kinds of attention.
+    The usual decoder is pre-norm and causal, has neither a table of positions nor a norm of the embeddings, and ties
+    the logits. A family that is an encoder, too, gives logits=None and its own kinds of attention.
     """
     usual: Values = {"position_table": False, "embedding_norm": False, "norm_place": "pre", "logits": "tied",
                      "attention_kinds": (AttentionKind(causal=True),)}
@@ -111,7 +117,10 @@ def decoder_config(**options: Any) -> ModelConfig:
 
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Give attention and feed-forward of a parallel layer the one norm that both read."""
+    """Return the weights with a layer's one norm under the names of two, as a parallel layer has a norm for each part.
+
+    It is a `Part.finish` for models whose attention and feed-forward network read the same norm.
+    """
     copied = {name.replace(".attention.norm.", ".ffn.norm."): array for name, array in weights.items()
               if ".attention.norm." in name}
     if both := copied.keys() & weights.keys():
@@ -121,7 +130,10 @@ def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, W
 
 
 def plain(read_config: Callable[[Values], ModelConfig], names: Names, **options: Any) -> Family:
-    """Return a family of encoders that need no hook: how config.json is read, the tensors, and options of `Family`."""
+    """Return a family of encoders without any hook of `Part`.
+
+    read_config: returns the configuration from the contents of config.json. options: further fields of `Family`.
+    """
     return Family(partial(_plain_part, read_config, names), **options)
 
 

@@ -27,7 +27,7 @@ NAMES = Names(
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"qk_layernorm": False, "tie_word_embeddings": False})
     shape = sizes(values, hidden=2048, layers=24, heads=32, ffn=8192, vocab=51200, positions=2048)
     rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], share=0.5)

@@ -23,18 +23,18 @@ _TIED = llama.TIED.with_layer({"self_attn.qkv_proj": "attention.qkv", "mlp.gate_
 _VARIANT = llama.Variant({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "pad_token_id": 32000,
                           "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, windowed=True, share=1.0)
 _LONG = ("longrope", "su", "yarn")
-"""What files call LongRoPE: "su" and "yarn" are its first names in files of Phi-3."""
+"""The names of LongRoPE in files: the first files of Phi-3 call it "su" or "yarn"."""
 _KEYS = {"type", "rope_type", "rope_theta", "short_factor", "long_factor", "original_max_position_embeddings", "factor",
          "attention_factor"}  # fmt: skip
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    given = values.get("rope_scaling") or values.get("rope_parameters") or {}
-    name = given.get("rope_type", given.get("type")) if isinstance(given, dict) else None
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    stated = values.get("rope_scaling") or values.get("rope_parameters") or {}
+    name = stated.get("rope_type", stated.get("type")) if isinstance(stated, dict) else None
     if name not in _LONG:
         return Parts(_part(llama.read_config(values, "phi3", _VARIANT)))
-    scaling: Values = {key: value for key, value in given.items() if value is not None}
+    scaling: Values = {key: value for key, value in stated.items() if value is not None}
     if others := scaling.keys() - _KEYS - {"partial_rotary_factor"}:
         raise UnsupportedError(f"{shown(min(others))} in the LongRoPE of rope_scaling or rope_parameters is not "
                                "supported")
@@ -55,7 +55,11 @@ def _part(config: ModelConfig) -> Part:
 
 
 def _scaled(config: ModelConfig, scaling: Values, key: str, trained: int) -> ModelConfig:
-    """Return a configuration whose frequencies are divided by the numbers of one of the tables of LongRoPE."""
+    """Return the configuration with rotary frequencies divided by a table of LongRoPE.
+
+    scaling: the contents of rope_scaling, whose `key` lists a divisor for each pair of columns that rotate. trained:
+    the longest sequence of the training, in tokens.
+    """
     [kind] = config.attention_kinds
     assert kind.rotary_theta is not None
     width = kind.rotary_width or config.head_width
@@ -73,7 +77,7 @@ def _scaled(config: ModelConfig, scaling: Values, key: str, trained: int) -> Mod
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add the window, of which 0 means none."""
+    """Add the window to `values`; 0 in a file means none."""
     values["sliding_window"] = stated.get("attention.sliding_window") or None
 
 

@@ -39,7 +39,10 @@ def read_encoder(values: Values) -> Part:
 
 
 def _pool_at_end(values: Values, text: TextConfig, settings: Values) -> TextConfig:
-    """Return the pooling of SigLIP; raises `UnsupportedError` for a tokenizer that fills texts on their left."""
+    """Return the text settings with SigLIP's pooling: the last token of a text that is filled with padding.
+
+    settings: the contents of tokenizer_config.json. Raises `UnsupportedError` if texts are filled on their left.
+    """
     if settings.get("padding_side", "right") != "right":
         raise UnsupportedError(f"padding_side {shown(settings['padding_side'])} is not supported; only 'right' is, "
                                "because SigLIP reads the padding")
@@ -47,7 +50,10 @@ def _pool_at_end(values: Values, text: TextConfig, settings: Values) -> TextConf
 
 
 def _padding(text: TextConfig, values: Values, settings: Values) -> int:
-    """Return the id of the tokenizer's padding token; configs state another model's, or none."""
+    """Return the id of the padding token by the tokenizer, because configs state another model's id, or none.
+
+    values, settings: the contents of config.json and of tokenizer_config.json.
+    """
     with naming(Path("tokenizer.json"), "copy the model's folder again from its source"):
         document = parse_object(text.tokenizer_json)
     token = settings.get("pad_token")
@@ -84,28 +90,32 @@ IMAGE_NAMES = Names(
 
 def read_images(values: Values) -> Part:
     """Return the image encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    own = tower_values(values, "vision")
-    if boolean(own, "vision_use_head", True) is not True:
+    vision = tower_values(values, "vision")
+    if boolean(vision, "vision_use_head", True) is not True:
         raise UnsupportedError("vision_use_head = false is not supported; only true is")
-    config = image_tower("siglip", own, act="gelu_pytorch_tanh", eps=1e-6, embedding_norm=False)
-    return Part(config, IMAGE_NAMES, stem=partial(read_patches, own, patch=16, first=0),
+    config = image_tower("siglip", vision, act="gelu_pytorch_tanh", eps=1e-6, embedding_norm=False)
+    return Part(config, IMAGE_NAMES, stem=partial(read_patches, vision, patch=16, first=0),
                 pooling=partial(_read_pooling, config))
 
 
 def _read_pooling(config: ModelConfig, arrays: Weights) -> AttentionPooling:
-    """Return the head; the query times the map of the keys is one map, whose bias is the same for all tokens."""
-    own, D, H = dict(arrays), config.hidden_size, config.num_heads
+    """Return the head that pools an image's vectors by attention from one learned query, from its arrays in a file.
+
+    The query does not depend on the image, so query times key map is one matrix `scores` [H, D]. The bias of the keys
+    adds the same to the scores of all tokens, and so does not change their softmax; it is left out.
+    """
+    named, D, H = dict(arrays), config.hidden_size, config.num_heads
     shapes = {"query": (1, 1, D), "joined": (3 * D, D), "joined_bias": (3 * D,)}
     for name, shape in shapes.items():
-        if name not in own or own[name].shape != shape:
+        if name not in named or named[name].shape != shape:
             raise WeightsError(f"the head of a SigLIP image encoder must have head.probe [1, 1, {D}], and an in_proj "
                                f"of {3 * D} rows of {D} numbers with a bias")
-    query, joined, bias = (own.pop(name).astype(np.float64) for name in shapes)
-    asked = (joined[:D] @ query.reshape(D) + bias[:D]).reshape(H, -1) / math.sqrt(D // H)
-    scores = np.einsum("hd,hdk->hk", asked, joined[D : 2 * D].reshape(H, D // H, D))
-    own |= {"scores": scores, "value": joined[2 * D :], "value_bias": bias[2 * D :]}
+    query, joined, bias = (named.pop(name).astype(np.float64) for name in shapes)
+    query_of_head = (joined[:D] @ query.reshape(D) + bias[:D]).reshape(H, -1) / math.sqrt(D // H)
+    scores = np.einsum("hd,hdk->hk", query_of_head, joined[D : 2 * D].reshape(H, D // H, D))
+    named |= {"scores": scores, "value": joined[2 * D :], "value_bias": bias[2 * D :]}
     return make_pooling({"eps": config.norm_eps, "activation": config.activation},
-                        {name: array.astype(np.float32) for name, array in own.items()})
+                        {name: array.astype(np.float32) for name, array in named.items()})
 
 
 FAMILIES = dict.fromkeys(("siglip2", "siglip2_text_model", "siglip_text_model"), Family(read_encoder)) | {

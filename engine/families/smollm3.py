@@ -18,7 +18,7 @@ _VARIANT = llama.Variant({
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     config = llama.read_config(values, "smollm3", _VARIANT)
     rotates = _layers_that_rotate(values, config.num_layers)
     if not all(rotates):
@@ -29,7 +29,10 @@ def read_generator(values: Values) -> Parts:
 
 
 def _layers_that_rotate(values: Values, num_layers: int) -> list[bool]:
-    """Return for each layer whether it rotates; no_rope_layers has 1 for a layer that does, and 0 for another one."""
+    """Return for each layer whether it rotates queries and keys.
+
+    In spite of its name, no_rope_layers has 1 for a layer that rotates, and 0 for a layer that does not.
+    """
     stated, every = values.get("no_rope_layers"), fields.integer(values, "no_rope_layer_interval", 4)
     if stated is None:
         if every < 1:

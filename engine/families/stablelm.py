@@ -19,7 +19,7 @@ _VARIANT = llama.Variant({"vocab_size": 50304, "hidden_size": 2560, "intermediat
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"qk_layernorm": False})
     config = llama.read_config({key: value for key, value in values.items() if key != "head_dim"}, "stablelm",
                                _VARIANT)
@@ -32,7 +32,7 @@ def read_generator(values: Values) -> Parts:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add whether heads have norms, and remove a key that the family does not have."""
+    """Add to `values` whether heads have norms, by the tensors in the file, and remove a key that the family lacks."""
     values["qk_layernorm"] = "blk.0.attn_q_norm.weight" in shapes
     values.pop("head_dim", None)        # heads are hidden_size / heads wide
 

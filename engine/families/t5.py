@@ -58,7 +58,7 @@ DECODER = Names(
     copies={"embeddings.word": ("decoder.embed_tokens.weight", "encoder.embed_tokens.weight")},
 )
 
-_BIAS = "layer.0.SelfAttention.relative_attention_bias"
+_BIAS = "layer.0.SelfAttention.relative_attention_bias"     # the name in a layer of the table of biases by distance
 
 
 def _biases_in_layers(names: Names) -> Names:
@@ -115,7 +115,7 @@ def read_encoder(values: Values) -> Part:
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    """Return the encoder and the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     encoder = read_encoder(values)
     names = UMT5_DECODER if encoder.config.bias_in_layers else DECODER
     return Parts(Part(_decoder_config(values, encoder.config), names, _untied_where_stored), encoder)
@@ -141,12 +141,12 @@ def _decoder_config(values: Values, encoder: ModelConfig) -> ModelConfig:
 
 
 def _untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Give the decoder logits of its own where the file has them, whatever tie_word_embeddings of the config says."""
+    """Return the configuration with untied logits if the file has their tensor, whatever tie_word_embeddings says."""
     return replace(config, logits="own" if "logits.weight" in weights else "tied"), weights
 
 
 def _feed_forward(values: Values) -> tuple[str, bool]:
-    """Return the activation and whether there is a gate, from `feed_forward_proj` and two keys that state it again."""
+    """Return (the activation, whether there is a gate), from feed_forward_proj and two keys that may state it again."""
     stated = values.get("feed_forward_proj", "relu")
     if not isinstance(stated, str) or stated.count("-") > 1 or ("-" in stated and not stated.startswith("gated-")):
         raise UnsupportedError(f"feed_forward_proj {shown(stated)} is not supported; supported are an activation, and "

@@ -76,7 +76,7 @@ RESIZES = {"vit": "none", "deit": "none", "dinov2": "bicubic", "dinov2_with_regi
 def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
-    plain = values.get("model_type") in ("vit", "deit")
+    plain = values.get("model_type") in ("vit", "deit")     # otherwise the model is a DINOv2
     shape = sizes(values)
     gated = not plain and boolean(values, "use_swiglu_ffn", False)
     if not plain and boolean(values, "apply_layernorm", True) is not True:
@@ -104,7 +104,7 @@ def read_encoder(values: Values) -> Part:
 
 
 def _ffn_size(values: Values, hidden_size: int, gated: bool) -> int:
-    """Return F of DINOv2, which with a gate is two thirds of that without one, rounded up to a multiple of 8."""
+    """Return the feed-forward width of DINOv2: with a gate, 2/3 of the usual one, rounded up to a multiple of 8."""
     ratio = number(values, "mlp_ratio", 4.0)
     if not 0.0 < ratio <= 1e4:
         raise WeightsError(f"mlp_ratio must be above 0 and at most 10,000, not {ratio}")
@@ -126,7 +126,7 @@ def _fold_scales(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, We
 
 
 def _read_stem(values: Values, arrays: Weights) -> Patches:
-    """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's."""
+    """Return the input layer of images, from its arrays; raises `WeightsError` for other sizes than the config's."""
     # These tables have a first axis of length 1 in files.
     tables = {name: array[0] if name in ("first", "second", "positions", "registers") and array.ndim == 3 else array
               for name, array in arrays.items()}
@@ -137,10 +137,11 @@ def _read_stem(values: Values, arrays: Weights) -> Patches:
 
 
 def make_patches(values: Values, arrays: Weights, *, resize: str, patch: int, first: int) -> Patches:
-    """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's.
+    """Return the input layer of images, which maps patches and adds positions, from its arrays.
 
     resize: how the positions are made to fit an image of another size, one of `weights.input_layers.RESIZES`. patch:
-    the default of patch_size. first: the number of tokens before the registers and the patches.
+    the default of patch_size. first: the number of tokens before the registers and the patches. Raises `WeightsError`
+    for other sizes than the config's.
     """
     stem = make_stem({"kind": Patches.kind, "resize": resize}, arrays)
     assert isinstance(stem, Patches)

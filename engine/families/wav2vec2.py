@@ -71,17 +71,17 @@ def read_encoder(values: Values) -> Part:
 
 @cache
 def _names(stable: bool, convolutions: int) -> Names:
-    """Return the names of the tensors of a model with this number of convolutions."""
+    """Return the names of the tensors of a model with this number of convolutions; stable: do_stable_layer_norm."""
     norm = "final_norm" if stable else "embeddings.norm"        # the same tensor stands after the layers, or before
-    found = {f"encoder.layer_norm.{kind}": f"{norm}.{kind}" for kind in ("weight", "bias")}
+    added = {f"encoder.layer_norm.{kind}": f"{norm}.{kind}" for kind in ("weight", "bias")}
     for i in range(convolutions):
-        found |= {f"feature_extractor.conv_layers.{i}.{file}.{kind}": f"stem.{ours}_{i}.{kind}"
+        added |= {f"feature_extractor.conv_layers.{i}.{file}.{kind}": f"stem.{ours}_{i}.{kind}"
                   for file, ours in (("conv", "conv"), ("layer_norm", "conv_norm")) for kind in ("weight", "bias")}
-    return replace(NAMES, embeddings=dict(NAMES.embeddings) | found)
+    return replace(NAMES, embeddings=dict(NAMES.embeddings) | added)
 
 
 def _list(values: Values, key: str) -> list[int]:
-    """Return the numbers under a key, one for each convolution; raises `WeightsError`."""
+    """Return the numbers under a key of `_LISTS`, one for each convolution; raises `WeightsError`."""
     numbers: Any = values.get(key, list(_LISTS[key]))
     if not isinstance(numbers, list) or not numbers or not all(type(one) is int and one > 0 for one in numbers):
         raise WeightsError(f"{key} must list a positive number for each convolution, not {shown(numbers)}")
@@ -89,7 +89,10 @@ def _list(values: Values, key: str) -> list[int]:
 
 
 def _read_stem(values: Values, arrays: Weights) -> Waveform:
-    """Return the convolutions, the map and the positions; raises `WeightsError` for other sizes than the config's."""
+    """Return the input layer of speech (convolutions, a linear map and positions) from its arrays in a file.
+
+    Raises `WeightsError` for other sizes than the config's.
+    """
     dims, strides, kernels = (_list(values, key) for key in _LISTS)
     if not len(dims) == len(strides) == len(kernels):
         raise WeightsError(f"{', '.join(_LISTS)} must list as many numbers each, not {len(dims)}, {len(strides)} and "
@@ -97,23 +100,23 @@ def _read_stem(values: Values, arrays: Weights) -> Waveform:
     norm = values.get("feat_extract_norm", "group")
     if norm not in ("group", "layer"):
         raise UnsupportedError(f"feat_extract_norm {shown(norm)} is not supported; group and layer are")
-    found = {name: array for name, array in arrays.items() if not name.startswith("positions.")}
-    found |= {"positions.weight": _positions(arrays), "positions.bias": arrays.get("positions.bias", np.zeros(0))}
-    if boolean(values, "feat_proj_layer_norm", True) != ("norm.weight" in found):
+    tensors = {name: array for name, array in arrays.items() if not name.startswith("positions.")}
+    tensors |= {"positions.weight": _positions(arrays), "positions.bias": arrays.get("positions.bias", np.zeros(0))}
+    if boolean(values, "feat_proj_layer_norm", True) != ("norm.weight" in tensors):
         raise WeightsError("feature_projection.layer_norm must be there unless feat_proj_layer_norm is false, and then "
                            "not")
-    # The kernel comes before the channels here, as the samples of a window lie in memory.
-    found = {name: np.ascontiguousarray(array.transpose(0, 2, 1)) if array.ndim == 3 else array
-             for name, array in found.items()}
+    # Files have [out, channels, kernel]; here the kernel comes first, as the samples of a window lie in memory.
+    tensors = {name: np.ascontiguousarray(array.transpose(0, 2, 1)) if array.ndim == 3 else array
+             for name, array in tensors.items()}
     stem = make_waveform({"kind": "waveform", "strides": strides, "norm": norm,
                       "eps": number(values, "layer_norm_eps", 1e-5),
-                      "activation": activation(values, "feat_extract_activation", "gelu", GATE_ACTIVATIONS)}, found)
-    read = [(len(found[f"conv_{i}.weight"]), found[f"conv_{i}.weight"].shape[1]) for i in range(len(dims))]
+                      "activation": activation(values, "feat_extract_activation", "gelu", GATE_ACTIVATIONS)}, tensors)
+    read = [(len(tensors[f"conv_{i}.weight"]), tensors[f"conv_{i}.weight"].shape[1]) for i in range(len(dims))]
     if read != [*zip(dims, kernels, strict=True)]:
         raise WeightsError(f"by config.json, the convolutions must have (channels, kernel) "
                            f"{[*zip(dims, kernels, strict=True)]}, not {read}")
     size, groups = integer(values, "num_conv_pos_embeddings", 128), integer(values, "num_conv_pos_embedding_groups", 16)
-    width, kernel, of_group = found["positions.weight"].shape
+    width, kernel, of_group = tensors["positions.weight"].shape
     if (kernel, of_group * groups) != (size, width):
         raise WeightsError(f"by config.json, the positional convolution must have {groups} groups and a kernel of "
                            f"{size}, not {width / of_group:g} and {kernel}")

@@ -47,7 +47,10 @@ def read_encoder(values: Values) -> Part:
 
 
 def _read_stem(values: Values, arrays: Weights) -> Frames:
-    """Return the two convolutions and the positions; raises `WeightsError` for other sizes than the config's."""
+    """Return the input layer of spectrograms (two convolutions, positions) from its arrays in a file.
+
+    Raises `WeightsError` for other sizes than the config's.
+    """
     stem = make_stem({"kind": Frames.kind}, arrays)
     assert isinstance(stem, Frames)
     bins, positions = integer(values, "num_mel_bins", 80), integer(values, "max_source_positions", 1500)
@@ -58,7 +61,7 @@ def _read_stem(values: Values, arrays: Weights) -> Frames:
 
 
 def read_generator(values: Values) -> Parts:
-    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`.
+    """Return the encoder and the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`.
 
     The config has a key scale_embedding, which transformers reads and then uses nowhere.
     """
@@ -72,13 +75,14 @@ def read_generator(values: Values) -> Parts:
 
 
 def _encoder(values: Values) -> Part:
+    """Return the encoder of audio, for which the caller has refused unsupported keys of config.json."""
     if boolean(values, "use_weighted_layer_sum", False):
         raise UnsupportedError("use_weighted_layer_sum = true is not supported; only false is")
     return Part(_config(values, "encoder"), NAMES, stem=partial(_read_stem, values))
 
 
 def _config(values: Values, part: str) -> ModelConfig:
-    """Return the layers of one part; the stem of the encoder adds the positions."""
+    """Return the architecture of a part, "encoder" or "decoder", without positions: the encoder's stem adds its own."""
     width, heads = integer(values, "d_model", 384), integer(values, f"{part}_attention_heads", 6)
     return ModelConfig(
         family="whisper",

@@ -1,4 +1,4 @@
-"""Claim a name among the processes of a machine, by a file that one of them has locked."""
+"""Claim a name among the processes of a machine: the owner holds a lock on a file of that name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""The errors of a disk that has no locks."""
+"""The numbers of the errors that a disk without locks gives."""
 
 
 def claim(path: Path, mode: int = 0o666, *, without_locks: bool = False) -> Callable[[], None] | None:
-    """Return a function that gives up the claim on a path, and deletes its file; None if somebody else has the claim.
+    """Claim a path, and return a function that gives the claim up and deletes its file; None if somebody else has it.
 
-    The system gives a lock up when its process dies, so that no claim outlives its owner. mode: who may open the file.
-    without_locks: whether everybody has the claim on a disk that has no locks; else that is an `OSError`.
+    The system releases a lock when its process dies, so that no claim outlives its owner. mode: permissions of the
+    file. without_locks: whether everybody gets the claim on a disk without locks; otherwise an `OSError` is raised.
     """
-    while True:
+    while True:     # until the file that was locked is the one at the path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,11 +31,13 @@ def claim(path: Path, mode: int = 0o666, *, without_locks: bool = False) -> Call
                 os.close(descriptor)
                 raise
         with suppress(FileNotFoundError):
-            if os.fstat(descriptor).st_ino == path.stat().st_ino:     # else its owner deleted it meanwhile
+            # Another number means that the owner deleted the file between the opening and the lock.
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
                 break
         os.close(descriptor)
 
     def give_up() -> None:
+        """Delete the file, and close it, which releases the lock."""
         path.unlink(missing_ok=True)
         os.close(descriptor)
 

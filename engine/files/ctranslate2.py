@@ -30,7 +30,7 @@ _VERSIONS = range(2, 7)
 _TYPES = (("float32", "<f4"), ("int8", "|i1"), ("int16", "<i2"), ("int32", "<i4"), ("float16", "<f2"),
           ("bfloat16", "<u2"))
 _BY_SIZE = {4: 0, 2: 2, 1: 1}
-"""The type by the bytes of an element, in versions 2 and 3."""
+"""The index in `_TYPES` for the bytes of an element, by which versions 2 and 3 state the type."""
 _ALIASES_FROM, _TYPES_FROM = 3, 4
 """The first versions with aliases, and with the type and the bytes of each variable."""
 _INT16_SCALE = np.float32(1000)
@@ -42,14 +42,17 @@ _ADVICE = "copy the file again from its source, or convert the model again with 
 
 @dataclass(frozen=True)
 class _Variable:
+    """A named array in the file, or without dimensions a setting; its numbers are read on demand."""
+
     name: str
-    """Its own name, also under an alias."""
+    """Its own name, not that of an alias."""
     type: str
+    """The name of the type in `_TYPES`."""
     dtype: str
-    """The dtype in the file, one of `_TYPES` as the type is."""
+    """The NumPy dtype of the numbers in the file."""
     shape: tuple[int, ...]
     start: int
-    """The offset of its numbers."""
+    """The offset of its first byte in the file."""
 
 
 class CTranslate2File:
@@ -59,7 +62,7 @@ class CTranslate2File:
     """The kind of the model, such as "TransformerSpec" or "WhisperSpec"."""
     revision: int
     settings: dict[str, float]
-    """Values of the variables without dimensions, by their names: int, or float."""
+    """The number, an int or a float, of each variable without dimensions, by its name."""
 
     def __init__(self, path: str | os.PathLike[str], memory: str = "map"):
         """Read the list of variables; raises `WeightsError` for a file that breaks the format."""
@@ -70,20 +73,22 @@ class CTranslate2File:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each array, by its names and its aliases; scales are left out."""
+        """The shape of each array, by its name and by each alias of it; scales are left out."""
         scales = self._scales
         return {name: one.shape for name, one in self._variables.items() if one.shape and one.name not in scales}
 
     @property
     def _scales(self) -> set[str]:
+        """The names of the variables that hold scales of integers."""
         return {f"{one.name}_scale" for one in self._variables.values() if one.type in ("int8", "int16")}
 
     def read(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False) -> dict[str, np.ndarray]:
-        """Return the arrays, read-only, under the names that `rename` returns for their names and for their aliases.
+        """Return the arrays, read-only, by the names that `rename` returns for their names and for their aliases.
 
-        An array whose new name is None is not read. Arrays in float32, in bfloat16 and, with keep_float16, in float16
-        are views of the mapped file where they are aligned. An alias gives the same array. Arrays in int8 and int16 are
-        divided by their scales and become float32, the scales are left out, and int32 stays. Raises `WeightsError`.
+        An array for which it returns None is not read. Arrays in float32, in bfloat16 (as uint16) and, with
+        keep_float16, in float16 are views of the mapped file where they are aligned. An alias gives the same array
+        object. Arrays in int8 and int16 are divided by their scales and become float32; int32 stays. Raises
+        `WeightsError`.
         """
         arrays: dict[str, np.ndarray] = {}
         made: dict[_Variable, np.ndarray] = {}
@@ -125,9 +130,11 @@ class CTranslate2File:
                          if not one.shape and one.name not in self._scales}
 
     def _flat(self, variable: _Variable) -> np.ndarray:
+        """Return the numbers of a variable as a view of the file, in one dimension."""
         return np.frombuffer(self._data, variable.dtype, math.prod(variable.shape), variable.start)
 
     def _array(self, variable: _Variable, keep_float16: bool) -> np.ndarray:
+        """Return the array of a variable as `read` describes it."""
         flat = self._flat(variable)
         if variable.type in ("int8", "int16"):
             return read_only(self._divide_by_scales(variable.name, flat.reshape(variable.shape)), kept=False)
@@ -135,10 +142,10 @@ class CTranslate2File:
             variable.type == "float16" and keep_float16))
 
     def _divide_by_scales(self, name: str, integers: np.ndarray) -> np.ndarray:
-        """Return integers as float32, divided by the scale of each row or of the whole array."""
+        """Return the integers of the variable `name` as float32, divided by the scale of each row or of the array."""
         variable = self._variables.get(f"{name}_scale")
         scale = self._flat(variable) if variable is not None else np.full(1, _INT16_SCALE)
-        stated = variable is not None or integers.dtype.itemsize == 2       # `_INT16_SCALE` stands in for int16 alone
+        stated = variable is not None or integers.dtype.itemsize == 2       # only int16 has a default, `_INT16_SCALE`
         if not stated or scale.dtype != np.float32 or scale.size not in (1, len(integers)):
             raise FormatError(f"the array {shown(name)} in {integers.dtype} of shape {list(integers.shape)} needs "
                               f"{name}_scale: a number in float32, or one for each row")
@@ -150,14 +157,18 @@ class CTranslate2File:
         return rows.reshape(integers.shape)
 
 
-class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and skip(n) returns where they begin
+class _Cursor(Cursor):
+    """A position in a model.bin; integer(n) reads n bytes as a number, and skip(n) returns where the next n begin."""
+
     def count(self, what: str) -> int:
+        """Read a number of things; raises `FormatError` if it is absurd. what: their name, for the message."""
         count = self.integer(4)
         if count > _MAX_VARIABLES:
             raise FormatError(f"it claims {count:,} {what}; at most {_MAX_VARIABLES:,} are allowed")
         return count
 
     def name(self) -> str:
+        """Read a name, with its length in front and a NUL at its end, and return it without either."""
         size = self.integer(2)
         start = self.skip(size)
         name = self.data[start:start + size]
@@ -166,7 +177,7 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
         return name[:-1].decode()
 
     def variable(self, name: str, version: int) -> _Variable:
-        """Read the header of an array, whose bytes follow and are skipped."""
+        """Read the header of the variable `name`, and skip its numbers, which follow. version: of the file."""
         dimensions = self.integer(1)
         if dimensions > _MAX_DIMENSIONS:
             raise FormatError(f"variable {shown(name)} has {dimensions} dimensions; at most {_MAX_DIMENSIONS} are "

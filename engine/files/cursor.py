@@ -1,4 +1,4 @@
-"""Take values from a mapped file, one after another."""
+"""Read values from a mapped file one after another, for the readers of GGUF and of CTranslate2."""
 
 from __future__ import annotations
 

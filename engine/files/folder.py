@@ -1,4 +1,4 @@
-"""The folder of a model, and the files with its weights, in any format, in one file or several."""
+"""The folder of a model, `ModelFolder`: its JSON files, and its weights in any format, in one file or several."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Reader(Protocol):
 
 
 FORMATS: dict[str, Reader] = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_checkpoint}
-"""The reader of each file of weights, in the order of preference; `NAME.index.json` lists the parts of a split one."""
+"""The reader of each file of weights, in the order of preference; `NAME.index.json` lists the parts of a split file."""
 _INDEX = ".index.json"
 
 
 class ModelFolder:
-    """A folder that is opened once: whoever reads a model gets values from it, and no paths.
+    """The folder of a model, from which readers get values and tensors by the names of files.
 
-    A JSON file is read once. All methods raise `WeightsError` for what cannot be read.
+    A JSON file is read from disk once. All methods raise `WeightsError` for a file that cannot be read.
     """
 
     def __init__(self, path: Path):
@@ -64,7 +64,7 @@ class ModelFolder:
         return sorted(path.name for path in (self.path / name).glob(f"*{suffix}") if has_file(path))
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """Return the JSON object in a file, of which the caller may change anything."""
+        """Return a new copy of the JSON object in a file, which the caller may change."""
         with self.naming(name):
             return parse_object(self._text(name))
 
@@ -73,18 +73,18 @@ class ModelFolder:
         return self.read_object(name) if self.has(name) else {}
 
     def read_list(self, name: str) -> list[Any]:
-        """Return the JSON list in a file, of which the caller may change anything."""
+        """Return a new copy of the JSON list in a file, which the caller may change."""
         with self.naming(name):
             return parse_list(self._text(name))
 
     def _text(self, name: str) -> bytes:
-        """Return the contents of a JSON file, which are kept: a value takes up to 30 times the memory of its text."""
+        """Return the text of a JSON file. The text is kept, and not the value, which has up to 30 times its memory."""
         if name not in self._contents:
             self._contents[name] = self.read_bytes(name, MAX_JSON)
         return self._contents[name]
 
     def read_bytes(self, name: str, limit: int) -> bytes:
-        """Return the contents of a file; raises `FormatError` above this number of bytes, so it needs `naming`."""
+        """Return the contents of a file; raises `FormatError` above `limit` bytes, so call it inside `naming`."""
         return read_bytes(self.path / name, limit)
 
     def naming(self, name: str) -> AbstractContextManager[None]:
@@ -100,7 +100,7 @@ class ModelFolder:
         return self._weights() is not None
 
     def weight_files(self) -> list[str]:
-        """Return the names of the files that `tensors` reads, the index of a split one first; none without weights."""
+        """Return the names of the files that `tensors` reads, an index first; [] for a folder without weights."""
         weights = self._weights()
         if weights is None or not weights.endswith(_INDEX):
             return [] if weights is None else [weights]
@@ -108,29 +108,35 @@ class ModelFolder:
             return [weights, *shard_names(self.read_object(weights), weights)]
 
     def _weights(self) -> str | None:
-        """Return the name of the file of weights, or of the index of a split one; None if there is neither."""
+        """Return the name of the file of weights, or of the index of a split file; None if there is neither."""
         return next((name for each in FORMATS for name in (each, each + _INDEX) if self.has(name)), None)
 
     def tensors(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
                 memory: str = "map") -> dict[str, np.ndarray]:
-        """Return the weights, read as `read_safetensors` describes; `rename` returns None for a tensor to leave out."""
+        """Return the tensors as read-only arrays, by the names that `rename` returns; it returns None to leave one out.
+
+        keep_float16, memory: as in `read_safetensors`. Raises `WeightsError`, also for a folder without weights.
+        """
         name = self._weights()
         if name is None:
             raise WeightsError(f"{self}: no {', no '.join(FORMATS)} and no index of their parts. A state dict under "
                                "another name has to be renamed to pytorch_model.bin; from other formats, such as ONNX, "
                                "save the model with transformers: model.save_pretrained(folder)")
-        read = FORMATS[name.removesuffix(_INDEX)]
-        reads = partial(read_shards, read=read) if name.endswith(_INDEX) else read
-        return reads(self.path / name, rename=rename, keep_float16=keep_float16, memory=memory)
+        read_one = FORMATS[name.removesuffix(_INDEX)]
+        read = partial(read_shards, read=read_one) if name.endswith(_INDEX) else read_one
+        return read(self.path / name, rename=rename, keep_float16=keep_float16, memory=memory)
 
     def tensor_names(self) -> list[str]:
-        """Return the names of the tensors in the files of weights, none of which is read."""
+        """Return the names of the tensors in the files of weights, without reading a tensor."""
         names: list[str] = []
-        self.tensors(names.append)      # None for each name, so that all are left out
+        self.tensors(names.append)      # `append` returns None, so that each tensor is left out
         return names
 
     def folder(self, relative: str, stated_in: str) -> ModelFolder:
-        """Return a folder inside this one, whose relative path a file states."""
+        """Return a folder inside this one by its relative path, which the file `stated_in` states.
+
+        Raises `WeightsError` for a path that leads out of this folder.
+        """
         parts = PureWindowsPath(relative)  # splits at both / and \, whichever system wrote the path
         if parts.anchor or ".." in parts.parts or not relative.isprintable() or len(relative) > _LONGEST_NAME:
             raise WeightsError(f"{self.label(stated_in)}: the module path {shown(relative)} leaves the model's folder, "
@@ -144,7 +150,10 @@ class ModelFolder:
 
 def read_shards(index: Path, read: Reader, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
                 memory: str = "map") -> dict[str, np.ndarray]:
-    """Return the tensors of a model that is split into several files, which lie beside their index."""
+    """Return the tensors of a model that is split into several files, which lie beside their index.
+
+    read: reads one file; it gets the other arguments.
+    """
     with naming(index, ADVICE):
         shards = shard_names(parse_object(read_bytes(index, MAX_JSON)), index.name)
     arrays: dict[str, np.ndarray] = {}

@@ -34,10 +34,13 @@ _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4"
 _BOOLEAN, _TEXT, _LIST = 7, 8, 9        # types of settings
 _PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # types of tensors that have no blocks
 _MAX_SETTINGS, _MAX_TENSORS = 10_000, 100_000
+"""Limits on the numbers of settings and of tensors, far above those of real files, as are the limits below."""
 _MAX_TEXTS = 1_000_000
 """Limit on the texts in all lists of a file; the largest tokenizers have 262,000 tokens and as many merges again."""
 _MAX_TEXT = 8_000_000
+"""Limit on the bytes of one text, such as a template."""
 _MAX_NAME = 1000
+"""Limit on the bytes of the name of a tensor or a setting."""
 _MAX_DIMENSIONS = 4
 _MAX_ALIGNMENT = 2**16
 _ADVICE = "copy the file again from its source, or convert the model again with llama.cpp"
@@ -45,16 +48,20 @@ _ADVICE = "copy the file again from its source, or convert the model again with 
 
 @dataclass(frozen=True)
 class _Tensor:
+    """A tensor of a file: its type, its shape and the place of its bytes, which are read on demand."""
+
     kind: BlockType
     shape: tuple[int, ...]
     """The outermost size first, as in NumPy."""
-    begin: int      # the offset of its first byte, in the data of all tensors and later in the file
+    begin: int
+    """The offset of its first byte in the file; while the list of tensors is read, in the data of all tensors."""
     end: int
+    """The offset after its last byte, counted in the same way."""
 
 
 @dataclass(frozen=True)
 class _Split:
-    """A file of a model."""
+    """One of the files of a model, mapped, with its settings and its list of tensors."""
 
     path: Path
     data: mmap
@@ -63,6 +70,7 @@ class _Split:
 
     @classmethod
     def open(cls, path: Path, memory: str) -> _Split:
+        """Map a file, and read its settings and its list of tensors; raises `WeightsError`."""
         with naming(path, _ADVICE):
             data = map_file(path, memory)
             return cls(path, data, *_parse(data))
@@ -100,14 +108,13 @@ class GgufFile:
 
     def read(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
              blocks_of: Callable[[str, np.ndarray], np.ndarray] | None = None) -> dict[str, np.ndarray]:
-        """Return the tensors as read-only arrays, under the names that `rename` returns for them.
+        """Return the tensors as read-only arrays, by the names that `rename` returns for them.
 
         A tensor whose new name is None is not read. F32, BF16 and, with keep_float16, F16 are views of the map where
-        they are aligned. Blocks are converted to float32, to the numbers of llama.cpp. With blocks_of, matrices in
-        blocks stay in blocks (`engine.weights.blocks`): one in Q8_0, Q4_0 or Q4_1 is a view [N, K/32] of them, one in
-        Q5_0 becomes blocks of Q8_0, which hold the same numbers, and for any other `blocks_of` gets the name and the
-        float32 numbers, and returns blocks. Raises `WeightsError` for types without a conversion here, and for two
-        tensors with the same new name.
+        they are aligned. Blocks are converted to float32, to the numbers of llama.cpp. With blocks_of, matrices [N, K]
+        stay in blocks [N, K/32] (`engine.weights.blocks`): Q8_0, Q4_0 and Q4_1 as views, Q5_0 as blocks of Q8_0, which
+        hold the same numbers, and other types as `blocks_of` returns them from the name and the float32 numbers.
+        Raises `WeightsError` for types without a conversion here, and for two tensors with the same new name.
         """
         arrays: dict[str, np.ndarray] = {}
         for part in self._parts:
@@ -117,10 +124,12 @@ class GgufFile:
         return arrays
 
 
-class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and skip(n) returns where they begin
+class _Cursor(Cursor):
+    """A position in a GGUF file; integer(n) reads n bytes as a number, and skip(n) returns where the next n begin."""
+
     def __init__(self, data: mmap):
         super().__init__(data)
-        self.texts_left = _MAX_TEXTS
+        self.texts_left = _MAX_TEXTS    # how many more texts the lists of the file may have
 
     def text(self, limit: int = _MAX_TEXT) -> str:
         """Read a text with its length in front; raises `FormatError` for one of more than `limit` bytes."""
@@ -134,13 +143,14 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
             raise FormatError(f"the text at byte {start:,} is not UTF-8") from None
 
     def name(self) -> str:
+        """Read a name of a setting or a tensor; raises `FormatError` for an empty or unprintable one."""
         name = self.text(_MAX_NAME)
         if not name or not name.isprintable():
             raise FormatError(f"the name {shown(name)} is empty or not printable")
         return name
 
     def value(self, kind: int) -> Any:
-        """Read a value of a type of GGUF: a text, a number, or a list of either."""
+        """Read the value of a setting, a text, a number, or a list of either. kind: the number of its type."""
         if kind == _TEXT:
             return self.text()
         if kind == _LIST:
@@ -151,12 +161,12 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
         return self.numbers(kind, 1)[0].item()
 
     def numbers(self, kind: int, count: int) -> np.ndarray:
-        """Read numbers of a type of GGUF."""
+        """Read `count` numbers into a new array [count]. kind: the number of their type."""
         if kind not in _SCALARS:
             raise FormatError(f"a setting has the type {kind}, which is not one that GGUF has here")
         dtype = np.dtype(_SCALARS[kind])
         start = self.skip(count * dtype.itemsize)
-        # A copy, so that a file with many lists needs no map of its own for each of them.
+        # `astype` copies, so that the array does not keep the whole map of the file alive.
         numbers = np.frombuffer(self.data, dtype, count, start).astype(dtype.newbyteorder("="))
         if kind != _BOOLEAN:
             return numbers
@@ -165,6 +175,7 @@ class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and
         return numbers.astype(bool)
 
     def texts(self, count: int) -> list[str]:
+        """Read a list of texts; raises `FormatError` if all lists of the file have too many."""
         self.texts_left -= count
         if self.texts_left < 0:
             raise FormatError(f"its lists have more than {_MAX_TEXTS:,} texts")
@@ -200,9 +211,12 @@ def _parse(data: mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
 
 
 def _parse_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, _Tensor]:
-    """Return the tensors by name, with their places in the file."""
+    """Read the list of `count` tensors, and return them by name, with their offsets in the file.
+
+    alignment: of the first byte of each, in bytes.
+    """
     tensors: dict[str, _Tensor] = {}
-    end = aligned = 0
+    end = aligned = 0       # the end of the last tensor in the data, and the next multiple of the alignment
     for _ in range(count):
         name = cursor.name()
         dimensions = cursor.integer(4)
@@ -223,9 +237,9 @@ def _parse_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, _Te
             raise FormatError(f"tensor {shown(name)} starts at {begin:,} of the data; expected {aligned:,}, after the "
                               "tensor before it")
         end = begin + math.prod(shape) // kind.size * kind.nbytes
-        aligned = end + -end % alignment        # the next multiple, where the next tensor begins
+        aligned = end + -end % alignment
         tensors[name] = _Tensor(kind, shape, begin, end)
-    if not tensors:  # a tokenizer alone, which some writers do not pad
+    if not tensors:  # a file with a tokenizer alone, which some writers do not pad
         return tensors
     start = cursor.position + -cursor.position % alignment
     if not start + end <= len(cursor.data) <= start + aligned:      # the last tensor may lack its padding
@@ -237,7 +251,7 @@ def _parse_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, _Te
 
 def _read_tensor(data: mmap, name: str, tensor: _Tensor, keep_float16: bool,
                  blocks_of: Callable[[str, np.ndarray], np.ndarray] | None) -> np.ndarray:
-    """Return the tensor read-only: a view of the map when it is aligned and keeps its dtype, otherwise a copy."""
+    """Return the tensor as `GgufFile.read` describes it: a view of the map, or a copy if it has to be converted."""
     kind = tensor.kind
     if kind.name in _PLAIN:
         flat = np.frombuffer(data, _PLAIN[kind.name], math.prod(tensor.shape), tensor.begin).reshape(tensor.shape)

@@ -1,8 +1,8 @@
 """Convert the quantized blocks of GGUF files to float32, with the arithmetic of llama.cpp's reference functions.
 
 A block holds 32 or 256 consecutive numbers of a row, and scales for them; its layout is a C struct of ggml-common.h.
-In the formats without K, a number is scale * integer, or scale * integer + minimum. In those with K, a block of 256 has
-one scale in float16 for the scales of its sub-blocks, which are small integers. All products are exact in float32
+In types such as Q4_0, a number is scale * integer, or scale * integer + minimum. In types such as Q4_K, a block of 256
+has one scale in float16 for the scales of its sub-blocks, which are small integers. All products are exact in float32
 except those of Q6_K, which are formed in the order of llama.cpp, (scale * sub-scale) * integer.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 from ..model.precision import FORMATS
 
 KEPT = ("Q8_0", "Q4_0", "Q4_1", "Q5_0")
-"""The types that kernels can multiply as they are, or as q8_0; see `keep`."""
+"""The types that kernels can multiply in the file's blocks, or as q8_0; see `keep`."""
 _CHUNK = 2**18
-"""Numbers that are converted at once, so that intermediate arrays stay in the cache."""
+"""How many numbers are converted at once, so that intermediate arrays stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,26 @@ def dequantize(kind: BlockType, data: np.ndarray, shape: tuple[int, ...]) -> np.
 
 
 def keep(kind: BlockType, data: np.ndarray) -> np.ndarray:
-    """Return blocks of one of the types `KEPT` in the engine's own formats of blocks, which have the same bytes.
+    """Return blocks of one of the types `KEPT`, uint8 [n * nbytes], as n structs of `engine.model.precision`.
 
-    That is a view of the bytes, uint8 [n * nbytes], as the structs of `engine.model.precision`. Q5_0 becomes a copy in
-    q8_0: its numbers are scale * integer, too, and integers of 5 bits fit into 8.
+    It is a view, as the engine's formats have the same bytes. Q5_0 becomes a copy in q8_0: its numbers are scale *
+    integer, too, and integers of 5 bits fit into 8.
     """
     if kind.name != "Q5_0":
         return data.view(FORMATS[kind.name.lower()].dtype)
     blocks = data.reshape(-1, kind.nbytes)
-    kept = np.empty(len(blocks), FORMATS["q8_0"].dtype)
-    kept["scale"], kept["codes"] = np.ascontiguousarray(blocks[:, :2]).view("<f2")[:, 0], _integers_of_q5_0(blocks)
-    return kept
+    q8_0 = np.empty(len(blocks), FORMATS["q8_0"].dtype)
+    q8_0["scale"], q8_0["codes"] = np.ascontiguousarray(blocks[:, :2]).view("<f2")[:, 0], _integers_of_q5_0(blocks)
+    return q8_0
 
 
 def _half(blocks: np.ndarray, at: int) -> np.ndarray:
-    """Return the float16 at byte `at` of each block, as float32 [n, 1]."""
+    """Return the float16 at byte `at` of each block, uint8 [n, nbytes], as float32 [n, 1]."""
     return np.ascontiguousarray(blocks[:, at:at + 2]).view("<f2").astype(np.float32)
 
 
 def _nibbles(packed: np.ndarray) -> np.ndarray:
-    """Return the low halves of all bytes of each group, then the high halves: uint8 [..., 2n] from [..., n]."""
+    """Return the low 4 bits of all bytes along the last axis, then the high 4 bits: uint8 [..., 2n] from [..., n]."""
     return np.concatenate([packed & 15, packed >> 4], axis=-1)
 
 
@@ -76,32 +76,37 @@ def _bits(packed: np.ndarray) -> np.ndarray:
     return np.unpackbits(packed, axis=-1, bitorder="little")
 
 
-# Each of these returns the float32 numbers [n, 32 or 256] of blocks, uint8 [n, nbytes]. Comments say which bytes hold
-# what: "s" is the scale and "m" the minimum in float16, "low" the lower 4 bits of the integers, "high" the bits above.
+# The docstrings of these functions list the fields of a block, uint8 [n, nbytes], with their numbers of bytes in order:
+# scale and minimum are float16, "low" are the lower 4 bits of the integers, "high" the bits above these.
 
 
-def _q8_0(blocks: np.ndarray) -> np.ndarray:        # s 2, int8 32
+def _q8_0(blocks: np.ndarray) -> np.ndarray:
+    """Return float32 [n, 32] from blocks of Q8_0: the bytes of scale 2, int8 32."""
     return _half(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8)
 
 
-def _q4_0(blocks: np.ndarray) -> np.ndarray:        # s 2, low 16
+def _q4_0(blocks: np.ndarray) -> np.ndarray:
+    """Return float32 [n, 32] from blocks of Q4_0: the bytes of scale 2, low 16. Integers are stored plus 8."""
     return _half(blocks, 0) * (_nibbles(blocks[:, 2:]).view(np.int8) - 8)
 
 
-def _q4_1(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, low 16
+def _q4_1(blocks: np.ndarray) -> np.ndarray:
+    """Return float32 [n, 32] from blocks of Q4_1: the bytes of scale 2, minimum 2, low 16."""
     return _half(blocks, 0) * _nibbles(blocks[:, 4:]) + _half(blocks, 2)
 
 
-def _q5_0(blocks: np.ndarray) -> np.ndarray:        # s 2, high 4, low 16
+def _q5_0(blocks: np.ndarray) -> np.ndarray:
+    """Return float32 [n, 32] from blocks of Q5_0: the bytes of scale 2, high 4, low 16."""
     return _half(blocks, 0) * _integers_of_q5_0(blocks)
 
 
 def _integers_of_q5_0(blocks: np.ndarray) -> np.ndarray:
-    """Return the integers from -16 to 15 of blocks of Q5_0: int8 [n, 32]."""
+    """Return the integers from -16 to 15 of blocks of Q5_0, which are stored plus 16: int8 [n, 32]."""
     return (_nibbles(blocks[:, 6:]) | _bits(blocks[:, 2:6]) << 4).view(np.int8) - np.int8(16)
 
 
-def _q5_1(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, high 4, low 16
+def _q5_1(blocks: np.ndarray) -> np.ndarray:
+    """Return float32 [n, 32] from blocks of Q5_1: the bytes of scale 2, minimum 2, high bits 4, low bits 16."""
     numbers = _nibbles(blocks[:, 8:]) | _bits(blocks[:, 4:8]) << 4
     return _half(blocks, 0) * numbers + _half(blocks, 2)
 
@@ -118,13 +123,15 @@ def _sub_scales(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (_half(blocks, 0) * scale)[:, :, None], (_half(blocks, 2) * minimum)[:, :, None]
 
 
-def _q4_k(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, sub-scales 12, low 128
+def _q4_k(blocks: np.ndarray) -> np.ndarray:
+    """Return float32 [n, 256] from blocks of Q4_K: the bytes of scale 2, minimum 2, sub-scales 12, low bits 128."""
     scale, minimum = _sub_scales(blocks)
     numbers = _nibbles(blocks[:, 16:].reshape(-1, 4, 32)).reshape(-1, 8, 32)
     return (scale * numbers - minimum).reshape(-1, 256)
 
 
-def _q5_k(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, sub-scales 12, high 32, low 128
+def _q5_k(blocks: np.ndarray) -> np.ndarray:
+    """Return float32 [n, 256] from blocks of Q5_K: bytes of scale 2, minimum 2, sub-scales 12, high 32, low 128."""
     scale, minimum = _sub_scales(blocks)
     # Bit j of byte i is the upper bit of number i of sub-block j.
     upper = _bits(blocks[:, 16:48]).reshape(-1, 32, 8).transpose(0, 2, 1)
@@ -132,7 +139,11 @@ def _q5_k(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, sub-scales 12, h
     return (scale * numbers - minimum).reshape(-1, 256)
 
 
-def _q6_k(blocks: np.ndarray) -> np.ndarray:        # low 128, high 64, int8 sub-scales 16 (of 16 numbers each), s 2
+def _q6_k(blocks: np.ndarray) -> np.ndarray:
+    """Return float32 [n, 256] from blocks of Q6_K: bytes of low 128, high 64, int8 sub-scales 16, scale 2.
+
+    A sub-scale is for 16 numbers. The integers are stored plus 32.
+    """
     lower = _nibbles(blocks[:, :128].reshape(-1, 2, 64)).reshape(-1, 2, 4, 32)
     # A byte holds the upper 2 bits of the numbers i, i + 32, i + 64 and i + 96 of its half of the block.
     upper = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3

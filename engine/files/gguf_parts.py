@@ -1,4 +1,4 @@
-"""Find the files of a GGUF model that llama.cpp's llama-gguf-split has cut into several, and check that they fit.
+"""Find the files of a GGUF model that llama.cpp's llama-gguf-split has split, and check that they belong together.
 
 Each file states its place, from 0 (split.no), the number of the files (split.count), and how many tensors all of them
 have (split.tensors.count). Its name ends with its place, from 1, and the number of the files: -00001-of-00003.gguf.
@@ -16,11 +16,13 @@ from .reading import FormatError
 
 _MAX_PARTS = 1000
 _NAME = re.compile(r"(.*-)([0-9]{5})(-of-([0-9]{5})\.gguf)", re.DOTALL)
+"""Matches the name of a part: the beginning (group 1), the number of the part (2), and the rest (3) with their number
+(4)."""
 _JOIN = "join the files with llama.cpp's llama-gguf-split --merge"
 
 
 def part_paths(path: Path, settings: Mapping[str, Any]) -> list[Path]:
-    """Return the paths of all files of a model, in order, by the path and the settings of one; none for a whole model.
+    """Return the paths of all files of a model, in order, by the path and the settings of one; [] if it is not split.
 
     Raises `FormatError` for a file whose name does not say where the others are.
     """
@@ -38,7 +40,7 @@ def part_paths(path: Path, settings: Mapping[str, Any]) -> list[Path]:
 
 
 def named_parts(name: str) -> list[str]:
-    """Return the names of all files of a model by the name of one, in order; those of a whole model are its own."""
+    """Return the names of all files of a model, in order, by the name of one; [name] for a model that is not split."""
     match = _NAME.fullmatch(name)
     if match is None or not 1 <= int(match[4]) <= _MAX_PARTS:
         return [name]
@@ -46,7 +48,10 @@ def named_parts(name: str) -> list[str]:
 
 
 def check_parts(settings: Sequence[Mapping[str, Any]], names: Sequence[Sequence[str]]) -> None:
-    """Raise `FormatError` unless the files belong together; settings, names: the settings and the tensors of each."""
+    """Raise `FormatError` unless the files of a model belong together.
+
+    settings, names: the settings and the names of the tensors of each file, in order.
+    """
     wrong = [str(i + 1) for i, part in enumerate(settings)
              if part.get("split.no") != i or part.get("split.count") != len(settings)]  # fmt: skip
     if wrong:

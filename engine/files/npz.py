@@ -29,26 +29,28 @@ ALIGNMENT = 64
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _ADVICE = "write it again with engine.save or numpy.savez, or copy it again from its source"
 _LOCAL_HEADER, _EXTRA_HEADER, _ZIP64_EXTRA = 30, 4, 20
-"""Bytes in front of a member's data, beside its name: the fixed header, the head of an extra field, 64-bit sizes."""
+"""Bytes before a member's data, besides its name: the fixed header, the head of an extra field, 64-bit sizes."""
 _ZIP64_FROM = 2**31 - 2**16
 """Arrays of at least this many bytes get 64-bit sizes, which zipfile must be told before it writes."""
 _PADDING_ID = 0xD935
 """Identifier of a zip extra field that holds padding; Android's zipalign uses the same one, and readers skip it."""
 
 _READABLE = ("f2", "f4", "f8", "u2", "i1", "u1")
-"""The dtypes of arrays without their byte order; integers keep theirs, and floats become float32."""
+"""The dtypes that are read, without their byte order; integers keep theirs, and floats become float32."""
 
 _LARGE = 2**18
-"""Size in bytes of an array that is not read at load where its file may be mapped unread."""
+"""The size in bytes from which an array counts as large, and stays unread if the caller allows it."""
 _MAX_NPY_HEADER = 10_000
+"""Limit on the bytes before the numbers of an array."""
 _BLOCKS = {repr(dtype.descr): dtype for dtype in (FORMATS[name].dtype for name in BLOCKS)}
-"""The structs that a header may describe, as NumPy writes them."""
+"""The structs (blocks of weights) that a header may describe, by the text that NumPy writes for each."""
 _NPY_VALUES = {"descr": "|".join(["'[<>|=]?[b-zA-Z][0-9]{0,9}'", *map(re.escape, _BLOCKS)]),
                "fortran_order": "True|False",
                "shape": r"\((?:-?[0-9]{1,20}L?, ?)*(?:-?[0-9]{1,20}L?)?\)"}
-"""The texts that may stand behind each key of a header, as regular expressions; NumPy warns of the old type "a"."""
+"""Regular expressions for the value of each key of a header; they leave out the type "a", of which NumPy warns."""
 _NPY_ENTRY = "|".join(f"'{key}': ?(?:{value})" for key, value in _NPY_VALUES.items())
 _NPY_HEADER = re.compile(rf"\{{(?:(?:{_NPY_ENTRY}),? ?){{3}}\}} *\n?")
+"""Matches the text of a header: a dictionary with three entries."""
 _MAX_DIMENSIONS = 8
 
 
@@ -104,6 +106,7 @@ def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False, memory
 
 
 def _array_name(member: ZipMember) -> str:
+    """Return the name of the array in a member NAME.npy; raises `FormatError` for another name."""
     name = member.name.removesuffix(".npy")
     if name == member.name or not _NAME.fullmatch(name):
         raise FormatError(f"member {member.name!r} is not letters, digits, '_', '.' and '-', followed by '.npy'")
@@ -131,7 +134,7 @@ def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarra
 
 
 def _npy_header(contents: memoryview, name: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Return the shape, the order and the dtype from a `.npy` header, and the offset at which the numbers start.
+    """Return (shape, whether the order is Fortran's, dtype, offset of the numbers) from the header of a `.npy` member.
 
     NumPy's own reader evaluates the header as Python, which can warn, recurse and build huge integers. This reader
     accepts the text that NumPy writes, and nothing else that Python understands.

@@ -1,4 +1,4 @@
-"""Map and parse files, for every file format and for the readers of model folders."""
+"""Open, map and parse files, with errors that name the file, for every file format and the readers of model folders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_DEPTH = 64
 _JSON_ADVICE = "copy the model's folder again from its source"
 
 _LFS = b"version https://git-lfs.github.com/spec/"
-"""How the small file begins that stands in a repository for a file in Git LFS."""
+"""The beginning of a pointer: the small file that stands in a repository in place of a file in Git LFS."""
 
 
 class FormatError(Exception):
@@ -33,20 +33,23 @@ class FormatError(Exception):
 
 
 class FileState(NamedTuple):
-    """What tells whether somebody has written to a file: its device, inode, size and time of the last change."""
+    """The state of a file, which changes if somebody writes to it."""
 
     device: int
     inode: int
     size: int
+    """Bytes."""
     changed_at: int
+    """The time of the last change, in nanoseconds since 1970."""
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileState:
-        """Return the state of a file."""
+        """Return the state of a file from the result of `os.stat`."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 _MAPPED: WeakKeyDictionary[mmap.mmap, tuple[Path, FileState]] = WeakKeyDictionary()
+"""The path and the state of the file behind each map that is alive."""
 
 
 def mapped_files() -> dict[Path, FileState]:
@@ -59,7 +62,7 @@ def naming(path: object, advice: str) -> Iterator[None]:
     """Convert a `FormatError` or `OSError` of the block to a `WeightsError` with the file, the fault and the advice."""
     try:
         yield
-    except (HubError, TimedOut):    # an OSError too
+    except (HubError, TimedOut):    # these are OSErrors, but not about this file
         raise
     except FormatError as error:
         raise WeightsError(f"{path}: {error}; {advice}") from None
@@ -69,10 +72,7 @@ def naming(path: object, advice: str) -> Iterator[None]:
 
 @contextmanager
 def within(path: Path) -> Iterator[None]:
-    """Put the file's name in front of the message of an `UnsupportedError` or `WeightsError` that the block raises.
-
-    A message that begins with it stays as it is.
-    """
+    """Put the path in front of the message of an `UnsupportedError` or `WeightsError`, unless it is there already."""
     try:
         yield
     except (UnsupportedError, WeightsError) as error:
@@ -104,7 +104,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def open_given(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open a path of the caller as `open_regular`; raises `FileNotFoundError`, and `FormatError` for what is wrong."""
+    """Open a user's path, which must be a regular file; raises `FileNotFoundError`, or `FormatError` for the rest."""
     try:
         return open_regular(Path(os.fsdecode(os.fspath(path))))
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def open_given(path: str | os.PathLike[str]) -> BufferedReader:
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
-    """Return how messages name a path of the caller."""
+    """Return a user's path for messages: as it is if it is printable, otherwise quoted and shortened."""
     name = os.fsdecode(os.fspath(path))
     return name if name.isprintable() else shown(name, 300)
 
@@ -126,6 +126,7 @@ def refuse_pointer(start: bytes) -> None:
 
 
 def _reason(error: OSError | ValueError) -> str:
+    """Return the text of an error, without the path and the number of an `OSError`."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -159,14 +160,15 @@ def map_file(path: Path, memory: str = "map") -> mmap.mmap:
 
 
 class _PrivateMemory(mmap.mmap):
-    """Memory that no file stands behind: its pages cannot be released and read again."""
+    """Memory without a file: its pages cannot be released and read again."""
 
 
 def wanted_names(names: Iterable[str], rename: Callable[[str], str | None], taken: Container[str] = (),
                  what: str = "tensors") -> dict[str, str]:
-    """Return the names in a file of what is to be read, by the names that `rename` returns, None for what is left out.
+    """Return the names in a file of the tensors to read, by the new names that `rename` returns for them.
 
-    taken: names that other files have given already. what: the names are of, for the message. Raises `FormatError`.
+    rename: returns None for a tensor to leave out. taken: new names that tensors of other files already have. what: the
+    noun for messages. Raises `FormatError` for two tensors with one new name.
     """
     wanted: dict[str, str] = {}
     for old in names:
@@ -179,10 +181,10 @@ def wanted_names(names: Iterable[str], rename: Callable[[str], str | None], take
 
 
 def read_only(view: np.ndarray, kept: bool) -> np.ndarray:
-    """Return the numbers of a file read-only, in their own dtype if that is kept, otherwise in float32.
+    """Return an array of a file read-only; kept: whether its dtype stays, otherwise it becomes float32.
 
-    It is the view itself where it is aligned, C-contiguous and of that dtype, and a copy otherwise. What float32 cannot
-    hold becomes infinity or NaN, which a later check reports.
+    It is the view itself if that is aligned, C-contiguous and of the dtype, and otherwise a copy. Numbers that float32
+    cannot hold become infinity or NaN, which a later check reports.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         array = np.require(view, view.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])
@@ -200,7 +202,7 @@ def release_pages(arrays: Iterable[np.ndarray]) -> None:
 
 
 def release_freed() -> None:
-    """Return memory that was freed to the system: glibc keeps arrays of up to 32 MB for later ones of this process."""
+    """Give freed memory back to the system: glibc keeps arrays of up to 32 MB for later arrays of this process."""
     import ctypes  # here: few callers need it
 
     with suppress(AttributeError, OSError, TypeError):  # another C library has no malloc_trim, and keeps less
@@ -210,7 +212,7 @@ def release_freed() -> None:
 def _map_behind(array: np.ndarray) -> mmap.mmap | None:
     """Return the map of a file that holds the numbers of an array; None if they lie elsewhere."""
     owner: Any = array
-    while isinstance(owner, np.ndarray):
+    while isinstance(owner, np.ndarray):        # views of views, down to the object that owns the memory
         owner = owner.base
     owner = owner.obj if isinstance(owner, memoryview) else owner
     return owner if isinstance(owner, mmap.mmap) and not isinstance(owner, _PrivateMemory) else None
@@ -236,7 +238,7 @@ def parse_json(data: bytes, limit: int = MAX_JSON) -> Any:
 
 def _is_deeper(value: Any, depth: int) -> bool:
     """Return whether a JSON value has more than `depth` lists and objects inside each other."""
-    level = [value]
+    level = [value]     # all values at one depth
     for _ in range(depth):
         containers = [item for item in level if isinstance(item, (list, dict))]
         level = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
@@ -262,7 +264,7 @@ def parse_list(data: bytes) -> list[Any]:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the contents of a file of at most `limit` bytes."""
+    """Return the contents of a regular file; raises `FormatError` if it has more than `limit` bytes."""
     with open_regular(path) as file:
         data = file.read(limit + 1)
     refuse_pointer(data)

@@ -27,6 +27,7 @@ _BITS = {
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 }
+# The NumPy dtypes of the types that are read: numbers, and on request integers.
 _READABLE = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "BF16": "<u2"}
 _INTEGERS = {"I8": "<i1", "U8": "<u1", "I16": "<i2", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8"}
 _MAX_DIMENSIONS = 8
@@ -35,11 +36,16 @@ _ADVICE = "copy the file again from its source, or save the model again as safet
 
 @dataclass(frozen=True)
 class _Tensor:
+    """The entry of a tensor in the header."""
+
     name: str
     dtype: str
+    """The name of its type, a key of `_BITS`."""
     shape: tuple[int, ...]
-    begin: int      # the offset of its first byte in the data
+    begin: int
+    """The offset of its first byte after the header."""
     end: int
+    """The offset after its last byte."""
 
 
 def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
@@ -79,7 +85,7 @@ def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise FormatError("__metadata__ must map text to text")
     tensors = sorted((_parse_tensor(name, entry) for name, entry in header.items()), key=lambda t: (t.begin, t.end))
-    end = 0
+    end = 0     # of the tensors so far, counted from the start of the data
     for tensor in tensors:
         if tensor.begin != end:
             raise FormatError(f"tensor {shown(tensor.name)} starts at {tensor.begin:,}, which leaves a hole or an "
@@ -110,6 +116,7 @@ def _parse_tensor(name: str, entry: Any) -> _Tensor:
 
 
 def _are_sizes(values: Any) -> bool:
+    """Return whether a value of the header is a list of integers that a size or an offset can have."""
     return isinstance(values, list) and all(type(n) is int and 0 <= n < 2**63 for n in values)
 
 

@@ -29,24 +29,29 @@ _STORAGES = {
     "Double": "<f8", "Float": "<f4", "Half": "<f2", "BFloat16": "<u2", "Long": "<i8", "Int": "<i4", "Short": "<i2",
     "Char": "|i1", "Byte": "|u1", "Bool": "|b1", "ComplexFloat": "<c8", "ComplexDouble": "<c16", "Untyped": "|u1",
 }
-"""The NumPy dtype in which each kind of storage is stored; bfloat16 as its bits."""
+"""The NumPy dtype of the elements of each kind of storage; bfloat16 is read as its bits."""
 _READABLE = ("Double", "Float", "Half", "BFloat16")
+"""The kinds of storages whose tensors are read."""
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+"""The dtypes of torch that a pickle may name."""
 _WRAPPERS = ("state_dict", "model")
 """Keys under which training scripts keep the state dict beside other objects."""
-_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001        # the first two values of the older format
 _MAX_DIMENSIONS = 8
 _MAX_SIZE = 2**48
+"""Limit on the elements of a storage, and on the sizes, strides and offset of a tensor."""
 _FREE_COPIES, _MAX_COPIES = 2**26, 4
 """Bytes of converted tensors that are always allowed, and the limit on all of them, in bytes per byte of the file."""
 
 
 @dataclass(frozen=True)
 class _Storage:
+    """A storage, whose elements one or more tensors share: its key in the file, a key of `_STORAGES`, its elements."""
+
     key: str
     kind: str
     size: int
-    """Number of elements."""
+    """The number of elements."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +66,18 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _StorageType:
+    """A class of storages that a pickle names, such as torch.FloatStorage."""
+
     name: str       # a key of `_STORAGES`
 
 
-_Contents: TypeAlias = Callable[[_Storage], memoryview]     # returns the bytes of a storage
+_Contents: TypeAlias = Callable[[_Storage], memoryview]
+"""The type of a function that returns the bytes of a storage."""
 
 
 def read_checkpoint(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
                     keep_float16: bool = False, memory: str = "map") -> dict[str, np.ndarray]:
-    """Return the tensors of a file of `torch.save` as read-only arrays, under the names that `rename` returns for them.
+    """Return the tensors of a file of `torch.save` as read-only arrays, by the names that `rename` returns for them.
 
     The file holds a state dict, or a dictionary that has one under "state_dict" or "model"; values that are no tensors
     are left out. Nothing in the file is called or imported. For the rest, see `read_safetensors`: a tensor whose new
@@ -97,7 +105,7 @@ def read_checkpoint(path: str | os.PathLike[str], rename: Callable[[str], str | 
 
 
 def _advice(path: Path) -> str:
-    """Return the end of a message about a wrong file; a .pt file holds a part of a model."""
+    """Return the advice at the end of a message about a wrong file; only a part of a model has a .pt file."""
     ways = ("torch.save(model.state_dict(), 'pytorch_model.bin'), or as safetensors with model.save_pretrained(folder)"
             if path.suffix != ".pt" else f"torch.save(part.state_dict(), {shown(path.name)})")
     return f"where torch is installed, save the weights alone with {ways}; or copy the file again from its source"
@@ -107,6 +115,7 @@ def _open_archive(data: mmap) -> tuple[Any, _Contents]:
     """Return the value of the pickle in a zip archive, and a function that returns the bytes of a storage."""
     members = {member.name: member for member in list_members(data)}
     check_inflation(data, members.values())
+    # the folder in the archive, with "/" at its end, which torch names after the file
     roots = [name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl")]
     if len(roots) != 1 or f"{roots[0]}constants.pkl" in members:
         raise FormatError("expected one data.pkl of torch.save in the archive; "
@@ -120,6 +129,7 @@ def _open_archive(data: mmap) -> tuple[Any, _Contents]:
     cached: dict[str, memoryview] = {}
 
     def contents(storage: _Storage) -> memoryview:
+        """Return the bytes of a storage, which are read and checked once."""
         if storage.key not in cached:
             member = members.get(f"{root}data/{storage.key}")
             if member is None:
@@ -133,8 +143,8 @@ def _open_archive(data: mmap) -> tuple[Any, _Contents]:
 
 
 def _open_legacy(data: mmap) -> tuple[Any, _Contents]:
-    """Return the value of the main pickle of a legacy file, and a function that returns the bytes of a storage."""
-    rest = memoryview(data)
+    """Return the value of the main pickle of an older file, and a function that returns the bytes of a storage."""
+    rest = memoryview(data)     # the bytes that are not read yet
     storages = _Storages()
     try:
         magic, size = read_pickle(rest[:64], {})
@@ -142,7 +152,7 @@ def _open_legacy(data: mmap) -> tuple[Any, _Contents]:
         magic, size = None, 0
     if type(magic) is not int or magic != _MAGIC:
         raise FormatError("it is no file of torch.save: it starts neither as a zip archive nor as the older format")
-    values = []         # of four pickles, of which the third alone names storages
+    values = []         # the values of four pickles; only the third one, the state dict, names storages
     for persistent in (None, None, storages.find, None):
         rest = rest[size:]
         value, size = read_pickle(rest, _NAMES, persistent)
@@ -168,10 +178,10 @@ def _open_legacy(data: mmap) -> tuple[Any, _Contents]:
 
 
 class _Storages:
-    """The storages that the persistent ids of a pickle have named, by key."""
+    """The storages that a pickle has named so far, by persistent ids."""
 
     def __init__(self) -> None:
-        self.known: dict[str, _Storage] = {}
+        self.known: dict[str, _Storage] = {}        # by key
 
     def find(self, identifier: Any) -> _Storage:
         """Return the storage of a persistent id: ("storage", kind, key, device, size), and None in the older format."""
@@ -189,17 +199,22 @@ class _Storages:
 
 
 def _check_size(storage: _Storage, size: int) -> None:
+    """Raise `FormatError` unless a storage has this number of bytes in the file."""
     if size != storage.size * _itemsize(storage):
         raise FormatError(f"the storage {shown(storage.key)} has {size:,} bytes, which is not {storage.size:,} "
                           f"elements of {storage.kind}")
 
 
 def _itemsize(storage: _Storage) -> int:
+    """Return the bytes of an element of a storage."""
     return np.dtype(_STORAGES[storage.kind]).itemsize
 
 
 def _rebuild_tensor(arguments: tuple[Any, ...]) -> _Tensor:
-    """Take storage, offset, shape, strides, whether gradients are needed, hooks and perhaps metadata, as torch does."""
+    """Return the tensor that a call of `torch._utils._rebuild_tensor_v2` makes; raises `FormatError`.
+
+    arguments: storage, offset, shape, strides, whether gradients are needed, hooks, and perhaps metadata.
+    """
     match arguments:
         case (_Storage() as storage, int(offset), tuple(shape), tuple(strides), bool(), dict(), *metadata):
             numbers = [offset, *shape, *strides]
@@ -210,6 +225,7 @@ def _rebuild_tensor(arguments: tuple[Any, ...]) -> _Tensor:
 
 
 def _rebuild_parameter(arguments: tuple[Any, ...]) -> _Tensor:
+    """Return the tensor of a parameter. arguments: tensor, whether gradients are needed, hooks."""
     match arguments:
         case (_Tensor() as tensor, bool(), dict()):
             return tensor
@@ -217,12 +233,14 @@ def _rebuild_parameter(arguments: tuple[Any, ...]) -> _Tensor:
 
 
 def _ordered_dict(arguments: tuple[Any, ...]) -> dict[Any, Any]:
+    """Return an empty dict for a call of `OrderedDict()`; later instructions of the pickle fill it."""
     if arguments:
         raise FormatError("the pickle makes a dictionary in a way in which torch.save does not")
     return {}
 
 
 def _size(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the tuple that a call of `torch.Size(shape)` gets."""
     match arguments:
         case (tuple(shape),):
             return shape
@@ -238,11 +256,11 @@ _NAMES: dict[str, Any] = {
     **{f"torch.{kind}Storage": _StorageType(kind) for kind in _STORAGES},
     **{f"torch.{name}": name for name in _DTYPES},
 }
-"""All that a pickle may ask for: functions that build inert values, and names."""
+"""All names that a pickle may use, by their dotted paths: functions that build plain values, types and dtypes."""
 
 
 def _tensors(value: Any) -> dict[str, _Tensor]:
-    """Return the tensors of a state dict, or of a state dict that a training script saved beside other objects."""
+    """Return the tensors, by name, of a state dict, or of one that a training script saved inside a dictionary."""
     for key in _WRAPPERS:
         if type(value) is dict and type(value.get(key)) is dict:
             value = value[key]
@@ -257,7 +275,7 @@ def _tensors(value: Any) -> dict[str, _Tensor]:
 
 
 def _view(name: str, tensor: _Tensor, contents: memoryview) -> np.ndarray:
-    """Return the tensor as a view of its storage, with the strides that it was saved with."""
+    """Return a tensor as a view of its storage's bytes, with the strides that it was saved with."""
     storage, shape, strides = tensor.storage, tensor.shape, tensor.strides
     if storage.kind not in _READABLE:
         raise FormatError(f"tensor {shown(name)} has the kind {storage.kind}; expected {', '.join(_READABLE)}")
@@ -268,7 +286,7 @@ def _view(name: str, tensor: _Tensor, contents: memoryview) -> np.ndarray:
         raise FormatError(f"tensor {shown(name)} of shape {list(shape)} and strides {list(strides)} does not lie in "
                           f"its storage of {storage.size:,} elements")
     flat = np.frombuffer(contents, _STORAGES[storage.kind])[tensor.offset:last + 1]
-    dense = [math.prod(shape[i + 1:]) for i in range(len(shape))]
+    dense = [math.prod(shape[i + 1:]) for i in range(len(shape))]       # the strides of a C-contiguous tensor
     if all(n == 1 or stride == step for n, stride, step in zip(shape, strides, dense, strict=True)):
         return flat.reshape(shape)
     steps = [stride * flat.itemsize for stride in strides]

@@ -42,7 +42,7 @@ def read_pickle(data: memoryview, names: Mapping[str, Any],
                 persistent: Callable[[Any], Any] | None = None) -> tuple[Any, int]:
     """Return the value of the pickle at the start of `data`, and the number of its bytes; raises `FormatError`.
 
-    names: what each name of a module stands for, by its dotted path. A pickle may call the ones that are a `Function`.
+    names: the value of each name that a pickle may use, by its dotted path; it may call a value that is a `Function`.
     persistent: returns the value of a persistent id; without it, persistent ids are refused.
     The value is made of None, bool, int, float, str, tuples, lists, dicts, and values of `names` and `persistent`.
     Lists and dicts may hold themselves, and a value may hold another one very often: never print or compare one whole.
@@ -52,15 +52,17 @@ def read_pickle(data: memoryview, names: Mapping[str, Any],
 
 
 class _Machine:
-    """The stack machine. names: what a pickle may ask for. persistent: finds a storage by its id."""
+    """The stack machine, which runs a pickle once. Its methods raise `FormatError` for a wrong instruction."""
 
     def __init__(self, data: memoryview, names: Mapping[str, Any], persistent: Callable[[Any], Any] | None):
+        """data: the pickle, and perhaps bytes after it. names, persistent: as in `read_pickle`."""
         self.data, self.names, self.persistent = data, names, persistent
         self.position = 0
         self.stack: list[Any] = []
         self.outer: list[list[Any]] = []
         """The stacks below the marks, the lowest first."""
         self.memo: dict[int, Any] = {}
+        """Values that instructions keep for later ones, by number."""
 
     def run(self) -> Any:
         """Run the instructions of the pickle up to STOP, and return the object that it makes."""
@@ -88,16 +90,18 @@ class _Machine:
         return taken
 
     def number(self, size: int, signed: bool = False) -> int:
+        """Read a little-endian integer of `size` bytes."""
         return int.from_bytes(self.take(size), "little", signed=signed)
 
     def text(self, size: int) -> str:
+        """Read a text of `size` bytes of UTF-8."""
         try:
             return str(self.take(size), "utf-8")
         except UnicodeDecodeError:
             raise FormatError("the pickle has a text that is not UTF-8") from None
 
     def line(self) -> str:
-        """Return the text up to the next line feed."""
+        """Read the text up to the next line feed, which is read as well."""
         length = bytes(self.data[self.position:self.position + MAX_NAME]).find(b"\n")
         if length < 0:
             raise FormatError("the pickle has a name without end")
@@ -106,39 +110,47 @@ class _Machine:
         return line
 
     def push(self, value: Any) -> None:
+        """Put a value on the stack."""
         self.stack.append(value)
 
     def pop(self) -> Any:
+        """Remove the top of the stack, and return it."""
         if not self.stack:
             raise FormatError("the pickle takes a value from an empty stack")
         return self.stack.pop()
 
     def pop_to_mark(self) -> list[Any]:
+        """Remove all values above the last mark, and the mark; return the values, the lowest first."""
         if not self.outer:
             raise FormatError("the pickle has no mark where it needs one")
         values, self.stack = self.stack, self.outer.pop()
         return values
 
     def top(self, kind: type) -> Any:
+        """Return the top of the stack, which must be of this type and stays there."""
         if not self.stack or type(self.stack[-1]) is not kind:
             raise FormatError(f"the pickle needs a {kind.__name__} on its stack")
         return self.stack[-1]
 
-    def mark(self) -> None:         # a new stack, until `pop_to_mark`
+    def mark(self) -> None:
+        """Begin a new stack, until `pop_to_mark` goes back to the one before."""
         self.outer.append(self.stack)
         self.stack = []
 
     def put(self, index: int) -> None:
+        """Keep the top of the stack in the memo."""
         if not self.stack:
             raise FormatError("the pickle keeps a value of an empty stack")
         self.memo[index] = self.stack[-1]
 
     def get(self, index: int) -> None:
+        """Put a value of the memo on the stack."""
         if index not in self.memo:
             raise FormatError(f"the pickle asks for the value {index}, which it has not kept")
         self.push(self.memo[index])
 
     def tuple_of(self, size: int) -> None:
+        """Replace the top `size` values of the stack by a tuple of them."""
         first = len(self.stack) - size
         if first < 0:
             raise FormatError("the pickle takes a value from an empty stack")
@@ -155,6 +167,7 @@ class _Machine:
         target.update(zip(items[::2], items[1::2], strict=True))
 
     def look_up(self, module: Any, name: Any) -> None:
+        """Put the value in `names` of a name of a module on the stack; nothing is imported."""
         path = f"{module}.{name}" if type(module) is str and type(name) is str else ""
         if path not in self.names:
             raise FormatError(f"the pickle asks for {shown(path)[1:-1]}, and a pickle may ask for nothing but tensors "
@@ -162,28 +175,32 @@ class _Machine:
         self.push(self.names[path])
 
     def call(self) -> None:
+        """Replace a `Function` and the tuple of its arguments, the top of the stack, by its result."""
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, Function) or type(arguments) is not tuple:
             raise FormatError("the pickle calls something that is no function")
         self.push(function.call(arguments))
 
-    def resolve(self) -> None:      # a persistent id, by which torch.save names a storage
+    def resolve(self) -> None:
+        """Replace a persistent id, by which torch.save names a storage, by its value."""
         if self.persistent is None:
             raise FormatError("the pickle has a persistent id where none is allowed")
         self.push(self.persistent(self.pop()))
 
     def build(self) -> None:
-        """Drop the attributes that a pickle gives an object; a state dict has its versions there."""
+        """Drop the attributes that a pickle gives to a dict; torch.save keeps versions of modules there."""
         self.pop()
         self.top(dict)
 
     def integer(self) -> None:
+        """Read an integer with its length in one byte in front, and put it on the stack."""
         size = self.number(1)
         if size > MAX_INTEGER:
             raise FormatError(f"the pickle has an integer of {size} bytes")
         self.push(self.number(size, signed=True))
 
     def check_version(self) -> None:
+        """Read the version of the pickle format, and refuse unknown ones."""
         if not 2 <= (version := self.number(1)) <= 5:
             raise FormatError(f"the pickle has version {version}; expected 2 to 5")
 
@@ -229,13 +246,14 @@ _BY_LETTER: dict[str, Callable[[_Machine], None]] = {
     "\x94": lambda m: m.put(len(m.memo)),                               # MEMOIZE
     "\x95": lambda m: _skip(m.number(8)),                               # FRAME
 }
-"""The instructions by their letters; comments give the names that `pickletools` has for them."""
+"""The instructions by their letters; the comments are their names in `pickletools`."""
 _INSTRUCTIONS = {ord(letter): instruction for letter, instruction in _BY_LETTER.items()}
 
 
 def _extend(machine: _Machine, values: list[Any]) -> None:
+    """Append values to the list on the top of the stack."""
     machine.top(list).extend(values)
 
 
 def _skip(length: int) -> None:
-    """Ignore the length of a frame, which only helps readers that buffer."""
+    """Do nothing with the length of a frame, which only helps readers that buffer."""

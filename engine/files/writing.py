@@ -1,4 +1,4 @@
-"""Write a file so that its path holds the old contents or the new ones, and never a part."""
+"""Write a file so that its path holds the old contents or all of the new ones, and never a part: `replacing`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 _USUAL, _PRIVATE = 0o666, 0o600
-"""The mode of a new file, of which the system takes the umask away, and of a file that will get that of another one."""
+"""The permissions of a new file, from which the system removes the umask, and of a file before it gets an old one's."""
 
 
 def check_folder(path: Path) -> None:
@@ -27,9 +27,9 @@ def check_folder(path: Path) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` if the block succeeds, and is deleted if it fails.
 
-    A symbolic link stays, and the file that it leads to is replaced. The new file keeps the permissions of the old
-    one, and only its owner may read it until it is complete. What is no regular file, such as a device or a FIFO, is
-    never replaced: the block writes into it. An `OSError` of the block names `path`.
+    A symbolic link stays, and the file that it leads to is replaced. The new file gets the permissions of the old one,
+    and until it is complete only its owner may read it. A device, a FIFO or the like is never replaced: the block
+    writes into it. An `OSError` of the block names `path`.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -42,9 +42,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         try:
             temporary, file = _open_temporary(target, _USUAL if old is None else _PRIVATE)
         except OSError as error:
-            error.filename = os.fspath(path)  # and not the temporary file
+            error.filename = os.fspath(path)  # in place of the temporary file, which the caller does not know
             raise
-        with file:  # which keeps its lock until the temporary file is renamed or deleted
+        with file:  # an open file keeps its lock until it is renamed or deleted
             try:
                 yield cast(BinaryIO, _Output(file, seekable=True))
                 file.flush()
@@ -62,9 +62,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _open_temporary(path: Path, mode: int) -> tuple[Path, BinaryIO]:
-    """Open a file beside `path` to write into, with no wider rights than `mode`.
+    """Create and open a temporary file beside `path`, with no more permissions than `mode`; return its path and it.
 
-    The file that a killed process left there is used again, or deleted if somebody else may have opened it.
+    A temporary file that a killed process left is used again, or deleted if it has more permissions.
     """
     start = f".{path.name[:40]}"
     temporary = path.with_name(f"{start}.tmp")
@@ -81,7 +81,7 @@ def _open_temporary(path: Path, mode: int) -> tuple[Path, BinaryIO]:
 
 
 def _is_ours(descriptor: int, path: Path) -> bool:
-    """Lock an open file; return False if another process writes it, or if it may be more than our own leftover."""
+    """Lock an open file; return whether it is this user's leftover, which no process writes and no other name has."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         opened, named = os.fstat(descriptor), path.lstat()
@@ -92,7 +92,7 @@ def _is_ours(descriptor: int, path: Path) -> bool:
 
 
 def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
-    """Give a new file the owner, as far as that is allowed, and the mode of the file that it replaces."""
+    """Give a new file the owner, if that is allowed, and the permissions of the file that it replaces."""
     new = os.fstat(descriptor)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         with suppress(OSError):  # only root may give a file away
@@ -101,12 +101,13 @@ def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
 
 
 class _Output(BufferedIOBase):
-    """A file that is written by `write` alone.
+    """A wrapper of a file, into which NumPy writes arrays by `write`.
 
-    NumPy writes arrays into plain files by a function of C, which has to seek and gives no reason when it fails.
+    Into a plain file, NumPy writes by a function of C, which has to seek and gives no reason when it fails.
     """
 
     def __init__(self, file: BinaryIO, seekable: bool):
+        """seekable: whether `seek` works; otherwise `tell` counts the bytes that were written."""
         self._file, self._seekable, self._written = file, seekable, 0
 
     def writable(self) -> bool:
@@ -116,6 +117,7 @@ class _Output(BufferedIOBase):
         return self._seekable
 
     def write(self, data: Any) -> int:
+        """Write bytes, and return their number."""
         count = self._file.write(data)
         self._written += count
         return count
@@ -124,6 +126,7 @@ class _Output(BufferedIOBase):
         return self._file.tell() if self._seekable else self._written
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a position, and return it; raises `OSError` for a file without positions."""
         if not self._seekable:
             raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE))
         return self._file.seek(offset, whence)

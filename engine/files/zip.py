@@ -20,18 +20,19 @@ from typing import Any
 
 from .reading import FormatError
 
-STORED, DEFLATED = 0, 8
+STORED, DEFLATED = 0, 8     # compression methods
 
 _MAX_MEMBERS = 100_000
+# The fixed parts of the records of the format: headers, entries of the directory, and end records.
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
 _ZIP64_LOCATOR = struct.Struct("<4sLQL")
 _ZIP64_END = struct.Struct("<4sQ2H2L4Q")
 _SATURATED = 0xFFFFFFFF
-"""Stands for a size or an offset that only the zip64 record, or the zip64 block of an extra field, states."""
+"""The value of a 32-bit size or offset that only the zip64 record, or the zip64 block of an extra field, states."""
 _END_LIMITS = (0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, _SATURATED, _SATURATED)
-"""What stands for each number of the end record that only the zip64 record states."""
+"""The value of each number of the end record if only the zip64 record states it."""
 _STREAMED, _UTF8, _DEFLATE_OPTIONS = 0x0008, 0x0800, 0x0006
 """Flags of a member: its sizes follow its data, its name is UTF-8, and how hard the writer compressed it."""
 _ZIP64_BLOCK = 1
@@ -49,9 +50,10 @@ class ZipMember:
     name: str
     method: int
     crc: int
+    """The CRC-32 of the unpacked bytes."""
     compressed_size: int
     size: int
-    """The bytes when unpacked."""
+    """The number of unpacked bytes."""
     header: int
     """The offset of the local header."""
     start: int
@@ -85,9 +87,9 @@ def check_inflation(data: mmap, members: Iterable[ZipMember]) -> None:
 
 
 def read_member(data: mmap, member: ZipMember, verify: bool = True) -> memoryview:
-    """Return the contents of a member: a part of the map if it is stored; raises `FormatError` for a wrong checksum.
+    """Return the contents of a member: a view of the map if it is stored; raises `FormatError` for a wrong checksum.
 
-    verify=False does not read a stored member, so that its checksum is not compared.
+    verify: whether to read a stored member, and compare its checksum.
     """
     contents = memoryview(data)[member.start:member.start + member.compressed_size]
     if member.method != STORED:
@@ -98,7 +100,7 @@ def read_member(data: mmap, member: ZipMember, verify: bool = True) -> memoryvie
 
 
 def _inflate(contents: memoryview, member: ZipMember) -> bytes:
-    """Return the unpacked bytes of a member, which takes no more memory than the size that it states."""
+    """Return the unpacked bytes of a member, in no more memory than the size that it states."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         unpacked = inflater.decompress(contents, member.size + 1)
@@ -110,7 +112,7 @@ def _inflate(contents: memoryview, member: ZipMember) -> bytes:
 
 
 def _find_directory(data: mmap) -> tuple[int, int, int]:
-    """Return the number of entries, the start and the end of the central directory."""
+    """Return (number of entries, start, end) of the central directory, from the end records of the archive."""
     last = len(data) - _END.size
     if last < 0 or data[:2] != b"PK":
         raise FormatError("the file is not a zip archive")
@@ -133,9 +135,9 @@ def _find_directory(data: mmap) -> tuple[int, int, int]:
 
 
 def _read_zip64_end(data: mmap, last: int) -> tuple[int, list[int]]:
-    """Return the position of the zip64 end record and its six values, in the order in which the record stores them.
+    """Return the position of the zip64 end record, and its six values in the order of the ordinary end record.
 
-    `last` is the position of the ordinary end record, which follows it.
+    last: the position of the ordinary end record, which follows it.
     """
     at = last - _ZIP64_LOCATOR.size - _ZIP64_END.size
     if at < 0 or _ZIP64_LOCATOR.unpack_from(data, last - _ZIP64_LOCATOR.size) != (b"PK\6\7", 0, at, 1):
@@ -147,7 +149,10 @@ def _read_zip64_end(data: mmap, last: int) -> tuple[int, list[int]]:
 
 
 def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[ZipMember, int]:
-    """Return the member whose directory entry is at `position`, and the position of the next entry."""
+    """Return the member whose directory entry is at `position`, checked, and the position of the next entry.
+
+    directory, end: the start and the end of the directory.
+    """
     if position + _CENTRAL.size > end:
         raise FormatError("the zip directory is cut short")
     (magic, _, _, flags, method, _, _, crc, compressed_size, size, name_length, extra_length, comment_length,
@@ -177,7 +182,10 @@ def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[Zi
 
 
 def _check_local(data: mmap, header: int, name: bytes, stated: tuple[int, int, int, int, int]) -> int:
-    """Return the offset of a member's data, after checking that its local header agrees with the directory entry."""
+    """Return the offset of a member's data, after a check that its local header agrees with the directory entry.
+
+    header: the offset of the local header. stated: (flags, method, crc, size, compressed size) in the directory.
+    """
     fields: tuple[Any, ...] = _LOCAL.unpack_from(data, header)
     magic, _, flags, method, _, _, crc, compressed_size, size, name_length, extra_length = fields
     name_at = header + _LOCAL.size
@@ -194,7 +202,7 @@ def _check_local(data: mmap, header: int, name: bytes, stated: tuple[int, int, i
 
 
 def _widen(extra: bytes, name: str, *values: int) -> list[int]:
-    """Return `values`, each saturated value replaced by its 64-bit form from the zip64 block of the extra field."""
+    """Return `values` in order, each saturated one replaced by its 64-bit form in the extra field of member `name`."""
     wide = _zip64_block(extra, name) if _SATURATED in values else b""
     result = []
     for value in values:

@@ -1,4 +1,4 @@
-"""Read and write batches of requests in the file format of OpenAI's /v1/batches, for /v1/embeddings."""
+"""OpenAI's file format of batches, for /v1/embeddings: readers.py reads requests by it, and parts.py writes answers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from ..base.errors import shown
 from ..weights.modules import shortened
 
 URL = "/v1/embeddings"
+"""The address of the requests that are answered; others get an error."""
 _ID = "batch_req_"
 """How the ids of answers begin."""
 MOST_TEXTS = 2048
 """How many texts a request may have, as in OpenAI's API."""
 _FIELDS = {"input", "model", "encoding_format", "dimensions", "user"}
+"""The fields that the body of a request may have."""
 
 
 @dataclass(frozen=True, eq=False)
 class BatchRequest:
-    """One line of a batch."""
+    """One request, which is one line of an input file: texts whose vectors it asks for."""
 
     custom_id: Any = None
     texts: tuple[Any, ...] = ()
@@ -31,12 +33,14 @@ class BatchRequest:
     reason: str = ""
     """Why it cannot be answered."""
     model: str = ""
+    """The model that the request names, which its answer repeats."""
     encoding_format: str = "float"
     dimensions: int | None = None
+    """How many numbers of each vector are wanted; None for all."""
 
 
 def read_request(line: bytes | None) -> BatchRequest:
-    """Return the request on a line; one that cannot be answered has no texts, and a reason. None: a line too long."""
+    """Return the request on a line, with a reason and no texts if it cannot be answered. line: None if too long."""
     if line is None:
         return BatchRequest(reason="the line is too long")
     try:
@@ -45,17 +49,17 @@ def read_request(line: bytes | None) -> BatchRequest:
         return BatchRequest(reason=f"the line is no JSON: {error}")
     if not isinstance(row, dict) or not isinstance(row.get("custom_id"), str):
         return BatchRequest(reason="expected an object with custom_id, method, url and body")
-    name, body = row["custom_id"], row.get("body")
+    custom_id, body = row["custom_id"], row.get("body")
     if row.get("url") != URL or row.get("method") != "POST":
-        return BatchRequest(name, reason=f"the method {shown(row.get('method'))} of {shown(row.get('url'))} is not "
-                                         f"answered here; only POST of {URL} is")
+        return BatchRequest(custom_id, reason=f"the method {shown(row.get('method'))} of {shown(row.get('url'))} is "
+                                              f"not answered here; only POST of {URL} is")
     if not isinstance(body, dict):
-        return BatchRequest(name, reason="the request has no body")
-    return _read_body(name, body)
+        return BatchRequest(custom_id, reason="the request has no body")
+    return _read_body(custom_id, body)
 
 
-def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
-    """Return the request in a line of OpenAI's batch file; one that cannot be computed has the reason in it."""
+def _read_body(custom_id: str, body: dict[str, Any]) -> BatchRequest:
+    """Return the request with this custom_id and body, with a reason and no texts if a field of the body is wrong."""
     texts = body.get("input")
     texts = [texts] if isinstance(texts, str) else texts
     form, width = body.get("encoding_format") or "float", body.get("dimensions")
@@ -72,12 +76,12 @@ def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
     elif not isinstance(model := body.get("model", ""), str):
         reason = f"model must be a string, not {shown(model)}"
     else:
-        return BatchRequest(name, tuple(texts), model=model, encoding_format=form, dimensions=width)
-    return BatchRequest(name, reason=reason)
+        return BatchRequest(custom_id, tuple(texts), model=model, encoding_format=form, dimensions=width)
+    return BatchRequest(custom_id, reason=reason)
 
 
 def answer(request: BatchRequest, vectors: np.ndarray, tokens: int) -> dict[str, Any]:
-    """Return the line of the output for a request. vectors: float32 [n, D]; tokens: their number in all its texts."""
+    """Return the JSON object that answers a request. vectors: float32 [n, D], of its n texts; tokens: their number."""
     vectors = shortened(vectors, request.dimensions)
     data = [{"object": "embedding", "index": i, "embedding": _encoded(vector, request.encoding_format)}
             for i, vector in enumerate(vectors)]
@@ -87,13 +91,13 @@ def answer(request: BatchRequest, vectors: np.ndarray, tokens: int) -> dict[str,
 
 
 def refusal(request: BatchRequest, reason: str) -> dict[str, Any]:
-    """Return the line of the file of errors for a request that cannot be answered."""
+    """Return the JSON object, for the file of rejected rows, that says why a request is not answered."""
     return _line(request, 400, {"error": {"message": reason, "type": "invalid_request_error", "param": None,
                                           "code": None}})
 
 
 def is_answers(data: bytes) -> bool:
-    """Return whether a job wrote a file of answers or refusals, by the id on its first line; it may have no line."""
+    """Return whether a job wrote these lines of answers or refusals, by the id on the first; True if there is none."""
     try:
         return all(json.loads(line)["id"].startswith(_ID) for line in data.splitlines()[:1])
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
@@ -101,13 +105,15 @@ def is_answers(data: bytes) -> bool:
 
 
 def _line(request: BatchRequest, status: int, body: dict[str, Any]) -> dict[str, Any]:
-    name = f"{request.custom_id}".encode("utf-8", "surrogatepass")
-    number = hashlib.sha256(name).hexdigest()[:24]       # the same in every run
+    """Return the object of an output line: ids, an HTTP status, and the body of the response."""
+    custom_id = f"{request.custom_id}".encode("utf-8", "surrogatepass")
+    number = hashlib.sha256(custom_id).hexdigest()[:24]     # a hash, so that every run writes the same bytes
     return {"id": f"{_ID}{number}", "custom_id": request.custom_id,
             "response": {"status_code": status, "request_id": number, "body": body}, "error": None}
 
 
 def _encoded(vector: np.ndarray, form: str) -> Any:
+    """Return a float32 vector [D] as JSON: a list of floats, or base64 of its little-endian bytes."""
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     return [float(f"{x:.9g}") for x in vector]       # nine digits give the same float32 back

@@ -1,4 +1,4 @@
-"""Columns of Arrow: texts in every type that other tools write, one type for all inputs, and values as JSON."""
+"""Columns of Arrow in the files of a job: the types of texts, one type for all inputs, copies, and values as JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..base.errors import InputError, shown
 from ..base.install import require_files
 
 MOST_COPIED = 2**30
-"""Limit on the bytes of a copied column in one unit: equal values stand in a file once, and in a part each time."""
+"""Limit on the bytes of a copied column in one unit: a file holds equal values once, and a part once for each row."""
 
 
 def text_type(kind: Any) -> Any | None:
-    """Return the type of the strings, bytes or nulls that a column of a type holds; None if it holds something else."""
+    """Return the type of a column's values if these are strings, bytes or nulls, otherwise None. kind: its type."""
     kind = value_type(kind)
     types = require_files("pyarrow").types
     known = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary,
@@ -28,18 +28,19 @@ IMAGE_FIELDS = {"bytes", "path"}
 def is_image_type(kind: Any) -> bool:
     """Return whether a type is that of images in Hugging Face's datasets: an object of bytes and a path."""
     types = require_files("pyarrow").types
+    # Both fields, and no other, must be there and hold strings or bytes.
     return bool(types.is_struct(kind)) and {kind.field(i).name: text_type(kind.field(i).type) is not None
                                             for i in range(kind.num_fields)} == dict.fromkeys(IMAGE_FIELDS, True)
 
 
 def value_type(kind: Any) -> Any:
-    """Return the type of the values of a dictionary or of runs; another type as it is."""
+    """Return the type of the values of a dictionary or a run-end encoding; return another type unchanged."""
     types = require_files("pyarrow").types
     return value_type(kind.value_type) if types.is_dictionary(kind) or types.is_run_end_encoded(kind) else kind
 
 
 def plain(column: Any) -> Any:
-    """Return a column, an Array or a ChunkedArray, without a dictionary, runs or the type null, which has no values."""
+    """Return an Array or a ChunkedArray with its values in full, not in a dictionary or in runs; nulls as strings."""
     pa, compute = require_files("pyarrow"), require_files("pyarrow.compute")
     if pa.types.is_run_end_encoded(column.type):
         return plain(compute.run_end_decode(column))
@@ -49,17 +50,17 @@ def plain(column: Any) -> Any:
 
 
 def distinct(column: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield for each chunk of a ChunkedArray its distinct values, and for each row the index of its value or null."""
+    """Yield (its distinct values, for each row the index of its value or null) for each chunk of a ChunkedArray."""
     pa, compute = require_files("pyarrow"), require_files("pyarrow.compute")
     for chunk in column.chunks:
         encoded = chunk if pa.types.is_dictionary(chunk.type) else plain(chunk).dictionary_encode()
-        # The dictionary may be that of a whole row group, so only what this chunk uses of it is taken.
+        # A dictionary may be shared by a whole row group, so only the values that this chunk uses are returned.
         used = compute.drop_null(encoded.indices.unique())
         yield plain(encoded.dictionary.take(used)), compute.index_in(encoded.indices, value_set=used)
 
 
 def copied(column: Any, kind: Any, place: str) -> Any:
-    """Return a ChunkedArray as an Array of the type `kind`, which holds its values without loss.
+    """Return a ChunkedArray as one Array of the type `kind`, which can hold its values without loss.
 
     place: the file and the column, for messages. Raises `InputError` if the values of a dictionary would need more
     than `MOST_COPIED` bytes once each row has its own copy.
@@ -81,7 +82,7 @@ def copied(column: Any, kind: Any, place: str) -> Any:
 
 
 def without_views(kind: Any) -> Any:
-    """Return a type with large strings and bytes in place of views, of which pyarrow cannot take rows."""
+    """Return a type with large strings and bytes in place of view types, from which pyarrow cannot select rows."""
     pa = require_files("pyarrow")
     types = pa.types
     if types.is_string_view(kind):
@@ -99,11 +100,11 @@ def without_views(kind: Any) -> Any:
 
 
 def common_types(types_of_files: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Return the type of each copied column that holds the values of all inputs without loss.
+    """Return for each copied column, by name, the type that holds the values of all inputs without loss.
 
-    types_of_files: the name of each input, and the types of its columns. Raises `InputError` for types that have none.
+    types_of_files: the name of each input, and the types of its columns. Raises `InputError` if there is no such type.
     """
-    common: dict[str, tuple[str, Any]] = {}
+    common: dict[str, tuple[str, Any]] = {}     # by column: a file that has the type, for messages, and the type
     for file, types in types_of_files:
         for name, kind in types.items():
             other, before = common.get(name, (file, kind))
@@ -133,6 +134,7 @@ def wider(one: Any, other: Any) -> Any | None:
         return wide if same_sign or holds_unsigned else None
     if types.is_floating(one) and types.is_floating(other):
         return max(one, other, key=lambda kind: kind.bit_width)
+    # Different types of strings, or of bytes: the large type has offsets of 64 bits, so that all values fit.
     for kinds, widest in ((("string", "large_string", "string_view"), pa.large_string()),
                           (("binary", "large_binary", "binary_view"), pa.large_binary())):
         if str(one) in kinds and str(other) in kinds:
@@ -144,10 +146,10 @@ def wider(one: Any, other: Any) -> Any | None:
 
 
 def as_json(scalar: Any) -> Any:
-    """Return a value of Arrow as an object of Python with a short form, or as a string where Python has none for it.
+    """Return a value of Arrow as an object of Python, or as a string where no class of Python can hold it.
 
-    Python has no nanoseconds, no dates after the year 9999, and only the time zones that the system knows. pandas,
-    where it is installed, gives other objects for some of them, so that it is not asked.
+    Python has no nanoseconds, no dates after the year 9999, and only the time zones that the system knows. pyarrow
+    would use pandas for some of them where it is installed; strings make the result the same with and without it.
     """
     types = require_files("pyarrow").types
     kind = scalar.type
@@ -166,7 +168,7 @@ def as_json(scalar: Any) -> Any:
 
 
 def _nested_as_json(scalar: Any) -> Any:
-    """Return a struct of Arrow as a dict, a map as pairs, a list as a list, and a union as the value that it has."""
+    """Return a struct of Arrow as a dict, a map as a list of pairs, a list as a list, and a union as its value."""
     types = require_files("pyarrow").types
     kind = scalar.type
     if types.is_struct(kind):
@@ -179,7 +181,10 @@ def _nested_as_json(scalar: Any) -> Any:
 
 
 def _nanoseconds_as_text(scalar: Any) -> str:
-    """Return a time or a duration of Arrow with its nanoseconds, which Python's own classes would drop."""
+    """Return a time or a duration of Arrow as a text with nanoseconds, which Python's own classes would drop.
+
+    A time with a time zone is written in UTC, with a Z at its end.
+    """
     pa = require_files("pyarrow")
     kind = scalar.type
     if pa.types.is_duration(kind):

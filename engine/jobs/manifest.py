@@ -1,4 +1,4 @@
-"""The manifest of a finished job: its rows, its tokens, and the checksum of every part."""
+"""Write and read the manifest of a finished job, with the checksum of every part, and delete parts of old inputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ADVICE = "restore it, or delete it and run the job again"
 
 
 def write_manifest(units: Sequence[Unit], folder: Folder, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Write the manifest of units that all have their parts, if it is not there, and return it.
+    """Write the manifest of units that all have their parts, unless the folder has the same one, and return it.
 
-    known: the entries of the parts that this process wrote. The others are read once. The manifest is the same
+    known: the entries of the parts that this process wrote; the other parts are read once. The manifest is the same
     whichever process writes it. Raises `WeightsError` for a part that is damaged, that holds other rows than its name
-    says, or that is not the one of the manifest before, so that no damage becomes a checksum.
+    says, or that differs from an earlier manifest, so that the checksum of a damaged part is never recorded.
     """
     old = read_manifest(folder)
     before = old["parts"]
@@ -48,20 +48,20 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
 
 
 def drop_old_manifest(units: Sequence[Unit], folder: Folder) -> None:
-    """Delete a manifest of other units than these, so that the manifest of a folder says that all its parts are there.
+    """Delete the manifest if it is not of these units, since a manifest means that a folder has all of its parts.
 
-    A job whose inputs became more or fewer has one until it is finished again.
+    Such a manifest is left from before inputs were added or removed.
     """
     if read_manifest(folder)["parts"].keys() != {unit.name for unit in units}:
         folder.delete(MANIFEST)
 
 
 def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:
-    """Raise `InputError` for files of the job that no unit has, such as those of an input that has changed.
+    """Raise `InputError` if the folder has parts or rejected rows of no unit, such as those of a changed input.
 
-    They would stand beside the parts of the same rows. prune: delete them, but never a file that may be another
-    program's: the manifest or the metadata of a part says that a job wrote it. Rejected rows are written before their
-    part, so that a stop may leave a file of them without its part.
+    Otherwise a row could be there twice. prune: delete these files instead, but no file of another program: the
+    manifest, or the metadata of a part, must say that a job wrote it. A file of rejected rows may be left without its
+    part, because it is written before the part.
     """
     names = {unit.name for unit in units}
     parts = sorted(part_names(folder) - names)
@@ -81,20 +81,21 @@ def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:
 
 
 def _is_job_part(name: str, folder: Folder) -> bool:
+    """Return whether the contents of a file, not only its name, are those of a part."""
     data = folder.read(name)
     return is_answers(data) if name.endswith(".jsonl") else is_part(data)
 
 
 def entry_of(part: JobPart) -> dict[str, Any]:
-    """Return what the manifest says about a part, and about the file of its rejected rows if there are any."""
+    """Return the manifest's entry of a part: its checksum, size and counts, and the checksum of its rejected rows."""
     entry = {"sha256": hashlib.sha256(part.data).hexdigest(), "bytes": len(part.data), **part.counts}
     return entry | ({"rejected_sha256": hashlib.sha256(part.rejected).hexdigest()} if part.rejected else {})
 
 
 def _fault(unit: Unit, entry: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
-    """Return what is wrong with a part or the file of its rejected rows, or "".
+    """Return the fault of a part or of the file of its rejected rows, or "".
 
-    entry: what the manifest would say of the files as they are. before: what it says; None if it says nothing.
+    entry: made from the files as they are. before: the entry in the manifest; None if it has none.
     """
     if entry.get("rejected") and "rejected_sha256" not in entry:
         return f"{unit.rejected}: is missing"
@@ -106,7 +107,7 @@ def _fault(unit: Unit, entry: Mapping[str, Any], before: Mapping[str, Any] | Non
 
 
 def rejected_fault(unit: Unit, folder: Folder, entry: Mapping[str, Any]) -> str:
-    """Return what is wrong with the rejected rows of a part, by its entry in the manifest; "" if they are right."""
+    """Return the fault of the file of a part's rejected rows, by the part's entry in the manifest; "" for none."""
     data = read_rejected(unit, folder)
     stored = {"rejected_sha256": hashlib.sha256(data).hexdigest()} if data else {}
     as_it_is = {name: entry.get(name) for name in ("sha256", "rejected")} | stored      # as if the part were right
@@ -114,7 +115,7 @@ def rejected_fault(unit: Unit, folder: Folder, entry: Mapping[str, Any]) -> str:
 
 
 def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
-    """Return the entry of a part by what its files hold; raises `WeightsError` if they are damaged or of other rows."""
+    """Return the entry of a part, made from its files; raises `WeightsError` if they are damaged or of other rows."""
     data = folder.read(unit.name)
     refused = read_rejected(unit, folder)
     if unit.format == "openai":

@@ -1,4 +1,7 @@
-"""The parts that a job writes: the same bytes for the same rows, results and version of pyarrow."""
+"""Make the parts of a job, which job.py writes, and read them again: Parquet, or JSON lines for batches of requests.
+
+A part has the same bytes for the same rows, results and version of pyarrow.
+"""
 
 from __future__ import annotations
 
@@ -21,65 +24,66 @@ from .results import Computed, Recipe
 from .rows import JobRows
 
 COUNTS = ("rows", "rejected", "empty", "tokens")
-"""What is counted of a part: its rows, those that could not be encoded, those with an empty text, and tokens."""
+"""The counts of a part: rows with a result, rows that could not be encoded, rows with an empty text, and tokens."""
 KEY = b"engine"
 """The entry of a Parquet file's metadata that holds what the manifest says about a part, as JSON."""
 _NO_CHECKSUM = "0" * 64
-"""What stands in the place of the checksum while the checksum is computed."""
+"""The digits that hold the place of the checksum, a SHA-256 in hexadecimal, while it is computed."""
 _MARK = b'"checksum": "'
-"""What stands in front of the checksum in the last bytes of a part, and nowhere else: JSON escapes quotes in values."""
+"""The bytes in front of the checksum at the end of a part, and nowhere else: JSON escapes quotes in values."""
 _FOOTER = 2**24
-"""The last bytes of a part in which its checksum is searched; they hold the metadata, which Parquet writes last."""
+"""How many bytes at the end of a part are searched for its checksum: Parquet writes the metadata last."""
 PLACE = ("input", "first", "last", "group")
 """The entries of the metadata that say which rows a part holds."""
 
 DAMAGED = (ValueError, OSError, KeyError, TypeError, IndexError, NotImplementedError, MemoryError)
-"""What pyarrow raises for damaged files."""
+"""The exceptions that pyarrow raises for damaged files."""
 
 
 @dataclass(frozen=True)
 class JobPart:
-    """A part, ready to be written."""
+    """The contents of a part and of the file of its rejected rows, ready to be written."""
 
     data: bytes
     rejected: bytes
     """A line of JSON for each row that could not be encoded; empty if there is none."""
     counts: dict[str, int]
-    """Those of `COUNTS`; answers to requests have no count of empty texts."""
+    """The number of each of `COUNTS`, by name; answers to requests have no count of empty texts."""
 
 
 def unique_texts(rows: JobRows) -> tuple[list[Any], np.ndarray, list[int]]:
-    """Return the different texts, for each row with a text its place among them, and the places of these rows.
+    """Return the U distinct texts, for each of R rows with a text its index among them [R], and these rows' indices.
 
-    They may be images, which differ if their paths or bytes do.
+    A text may be an image: two images are one if they have the same path, or the same bytes.
     """
-    places: dict[Any, int] = {}
-    used, owners = [], []
+    indices: dict[Any, int] = {}        # in the order of first use, which the results will have
+    with_text, text_of_row = [], []
     for i, text in enumerate(rows.texts):
         if text is not None:
-            owners.append(places.setdefault(text, len(places)))
-            used.append(i)
-    return list(places), np.array(owners, np.int64), used
+            text_of_row.append(indices.setdefault(text, len(indices)))
+            with_text.append(i)
+    return list(indices), np.array(text_of_row, np.int64), with_text
 
 
 def make_part(name: str, rows: JobRows, computed: Computed, empty: Callable[[], dict[str, Any]], recipe: Recipe,
               metadata: dict[str, Any]) -> JobPart:
-    """Return the part of some rows, from the results of their unique texts.
+    """Return the part of some rows, from the results of their distinct texts, in the order of `unique_texts`.
 
-    name: the name of the file of the rows. empty: returns the columns of no results. metadata: of the part.
+    name: the name of the rows' file. empty: returns the result columns with no row, for a part where no row has a
+    result. metadata: of the part, which gets the counts as well; its "id" is None if the rows have no column of ids.
     """
-    texts, owners, used = unique_texts(rows)
-    reasons = dict(rows.reasons)
-    reasons |= {i: computed.reasons[text] for i, text in zip(used, owners.tolist(), strict=True)
+    texts, text_of_row, with_text = unique_texts(rows)
+    reasons = dict(rows.reasons)        # by row: why it is rejected
+    reasons |= {i: computed.reasons[text] for i, text in zip(with_text, text_of_row.tolist(), strict=True)
                 if text in computed.reasons}
-    good = [i for i in used if i not in reasons]
+    good = [i for i in with_text if i not in reasons]
     has_result = np.ones(len(texts), bool)
     has_result[list(computed.reasons)] = False
     result_of_text = np.cumsum(has_result) - 1      # the results leave out refused texts
-    places = dict(zip(used, result_of_text[owners].tolist(), strict=True))      # by row, the place of its result
+    result_of_row = dict(zip(with_text, result_of_text[text_of_row].tolist(), strict=True))
     if "request" in rows.columns:
-        return _answers(rows, reasons, places, computed)
-    indices = np.array([places[i] for i in good], np.int64)
+        return _answers(rows, reasons, result_of_row, computed)
+    indices = np.array([result_of_row[i] for i in good], np.int64)
     tokens = int(np.array(computed.tokens, np.int64)[indices].sum())
     empty_texts = sum(rows.texts[i] == "" for i in good)
     counts = {"rows": len(good), "rejected": len(reasons), "empty": empty_texts, "tokens": tokens}
@@ -95,20 +99,23 @@ def make_part(name: str, rows: JobRows, computed: Computed, empty: Callable[[], 
     return JobPart(_parquet(columns, metadata | counts), _json_lines(rejected), counts)
 
 
-def _answers(rows: JobRows, reasons: dict[int, str], places: dict[int, int], computed: Computed) -> JobPart:
-    """Return the answers to the requests of a batch; a request with one bad text is refused as a whole."""
+def _answers(rows: JobRows, reasons: dict[int, str], result_of_row: dict[int, int], computed: Computed) -> JobPart:
+    """Return the part of answers to the requests of a batch; a request with one bad text is refused as a whole.
+
+    reasons: why a row is rejected, by its index. result_of_row: the index of its result, by the index of the row.
+    """
     requests, vectors = rows.columns["request"], np.asarray(computed.results, np.float32)
     answers, refusals, tokens = [], [], 0
     for _, group in groupby(range(len(requests)), lambda i: id(requests[i])):  # the rows of a request share it
-        members = list(group)
-        request, reason = requests[members[0]], next((reasons[i] for i in members if i in reasons), None)
+        of_request = list(group)
+        request, reason = requests[of_request[0]], next((reasons[i] for i in of_request if i in reasons), None)
         width = vectors.shape[1] if vectors.ndim == 2 else 0
         if reason is None and (request.dimensions or 0) > width:
             reason = f"the vectors of this model have {width} dimensions, and not {request.dimensions}"
         if reason is not None:
             refusals.append(refusal(request, reason))
             continue
-        indices = [places[i] for i in members]
+        indices = [result_of_row[i] for i in of_request]
         request_tokens = sum(computed.tokens[i] for i in indices)
         tokens += request_tokens
         answers.append(answer(request, vectors[indices], request_tokens))
@@ -117,7 +124,7 @@ def _answers(rows: JobRows, reasons: dict[int, str], places: dict[int, int], com
 
 
 def _rows_of_column(column: Any, rows: list[int], kind: Any) -> Any:
-    """Return some rows of a copied column as an array of Arrow. kind: the type of a list; None for strings."""
+    """Return some rows of a copied column as an Arrow array. kind: the type that a list gets; None for strings."""
     pa = require_files("pyarrow")
     if isinstance(column, list):
         return pa.array([column[i] for i in rows], kind or pa.string())
@@ -125,14 +132,17 @@ def _rows_of_column(column: Any, rows: list[int], kind: Any) -> Any:
 
 
 def _ids(rows: JobRows, i: int) -> dict[str, Any]:
-    """Return the copied values of a row for JSON. "columns" has those whose names are those of fields of its line."""
+    """Return the copied values of row i by column, for its line of the rejected rows.
+
+    Columns named like a field that each line has, such as "reason", go into an object "columns" of their own.
+    """
     plain = {name: _json_value(column[i]) for name, column in rows.columns.items()}
     hidden = {name: plain.pop(name) for name in ("input", "position", "reason", "columns") if name in plain}
     return plain | ({"columns": hidden} if hidden else {})
 
 
 def _json_value(value: Any) -> Any:
-    """Return a string, None or a value of Arrow as JSON can hold it; what it cannot hold, such as NaN, as a string."""
+    """Return a string, None or a value of Arrow as JSON can hold it: NaN and the like become strings."""
     try:
         value = value if isinstance(value, (str, type(None))) else as_json(value)
         in_json = isinstance(value, (int, str, type(None))) or (isinstance(value, float) and isfinite(value))
@@ -146,6 +156,7 @@ def _json_lines(rows: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _json_line(row: dict[str, Any]) -> bytes:
+    """Return one line of JSON in UTF-8, with escapes in place of letters only where UTF-8 cannot hold one."""
     try:
         return json.dumps(row, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:      # half a surrogate pair, which JSON can hold and UTF-8 cannot
@@ -153,7 +164,7 @@ def _json_line(row: dict[str, Any]) -> bytes:
 
 
 def _parquet(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
-    """Return a Parquet file; every setting that could change its bytes is fixed here."""
+    """Return a Parquet file of the columns, with its checksum; every setting that could change its bytes is fixed."""
     pa, pq = require_files("pyarrow"), require_files("pyarrow.parquet")
     described = json.dumps({**metadata, "checksum": _NO_CHECKSUM}, sort_keys=True)
     table = pa.table(columns).replace_schema_metadata({KEY: described})
@@ -168,7 +179,10 @@ def _parquet(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
 
 
 def _checksum(data: Any) -> tuple[bytes, int]:
-    """Return the checksum of a part, computed as if zeros stood in its place, and the place; -1 where it has none."""
+    """Return the SHA-256 of a part, computed with zeros in the place of its checksum, and the offset of this place.
+
+    The offset is -1 for a file without the mark of a checksum.
+    """
     tail = bytes(data[-_FOOTER:])
     place = tail.rfind(_MARK)
     if place < 0:
@@ -190,10 +204,10 @@ def is_part(data: bytes) -> bool:
 
 
 def read_part(data: bytes, name: str, check: bool = True) -> tuple[Any, dict[str, Any]]:
-    """Return the table of a part and its metadata; raises `WeightsError` for a damaged file.
+    """Return the Arrow table of a Parquet part and its metadata; raises `WeightsError` for a damaged file.
 
-    check: whether each byte must be the one that was written, of which the file has a checksum.
-    It starts no thread of Arrow: such a thread may still hold `data` when Python ends, and then aborts the process.
+    check: whether to compare the checksum in the file with its bytes. No thread of Arrow may be started here: it could
+    still hold `data` when Python ends, and would then abort the process.
     """
     pa, pq = require_files("pyarrow"), require_files("pyarrow.parquet")
     if check:

@@ -1,7 +1,7 @@
-"""Read the rows of files: JSON lines, CSV, text, Parquet, and batches for an API.
+"""Read the rows of a job's files, for job.py: JSON lines, CSV, text, Parquet, and batches of requests to an API.
 
-A file is divided into ranges that are known before its rows are read and that do not depend on the run: bytes in which
-lines begin, or rows of a row group.
+A file is divided into ranges: bytes in which lines begin, or rows of a row group. They are found before the rows are
+read, and are the same in every run.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ MOST_RATIO = 100
 """Limit on the bytes that the values of a large column of Parquet need in memory, for each of its bytes in the file."""
 MOST_NAMES = 20
 """How many fields of JSON a message about a missing one names."""
-_BOM = b"\xef\xbb\xbf"
+_BOM = b"\xef\xbb\xbf"      # the byte order mark of UTF-8, which some programs write at the start of a file
 
 
 @dataclass(frozen=True)
 class Range:
-    """A part of a file: bytes `first` to `last` - 1 in which lines begin, or these rows of a row group."""
+    """A range of a file: the lines that begin in bytes `first` to `last` - 1, or these rows of row group `group`."""
 
     first: int
     last: int
     group: int = 0
     row: int = 0
-    """The number that row `first` of the row group has in the file."""
+    """The number in the file of the row group's row `first`."""
 
 
 class Format(Protocol):
-    """How the rows of a file are found."""
+    """Divides files of one format into ranges, and reads the rows of a range."""
 
     def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
-        """Divide a file, and check that it has the columns; raises `InputError`."""
+        """Return the ranges of a file, in order; raises `InputError` if it lacks a column."""
 
     def types(self, file: InputFile, columns: ColumnNames) -> dict[str, Any]:
-        """Return the types in Arrow of the columns that are copied."""
+        """Return the Arrow type of each column that is copied, by name."""
 
     def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
-        """Read a range."""
+        """Read the rows of a range."""
 
 
 class _Strings:
-    """A `Format` whose fields are strings."""
+    """The base of each `Format` whose fields are all strings."""
 
     def types(self, file: InputFile, columns: ColumnNames) -> dict[str, Any]:
         return {name: require_files("pyarrow").string() for name in columns.kept}
@@ -75,17 +75,14 @@ class Lines(_Strings):
     """A `Format` with one row on each line."""
 
     def __init__(self, parse: Callable[[bytes, ColumnNames], tuple[Any, dict[str, Any]]], most: int, size: int):
-        """Take a function that returns the text and the copied columns of a line.
-
-        most, size: the most lines and the bytes of a range.
-        """
+        """parse: returns the text and the copied columns of a line. most, size: the most lines and bytes of a range."""
         self._parse, self._most, self._size = parse, most, size
 
     def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         if self._parse is parse_text and columns.kept:
             raise InputError(f"{file.label} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
                              "and --keep out, or give files of text a job of their own")
-        # To count the lines of a store would bring all of its bytes here once more.
+        # Ranges of a file in a store are by bytes alone: to count its lines, all of it would have to be downloaded.
         borders = _borders(file, self._most, self._size) if file.is_local else range(0, file.size, self._size)
         return [Range(first, last) for first, last in pairwise([*borders, file.size])]
 
@@ -102,11 +99,12 @@ class Lines(_Strings):
 
 
 def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
-    """Yield where each range of a file of lines begins: every `size` bytes, and after `most` lines between these.
+    """Yield the first byte of each range of a file of lines: every `size` bytes, and after `most` lines between these.
 
-    A megabyte of empty lines has a million rows, and each row a vector.
+    Bytes alone would not bound the rows: a megabyte of empty lines has a million rows, each with a vector.
     """
-    before, count, position = b"\n", 0, 0          # a line begins behind each line end
+    # A line begins after each line end, so the byte before a block says whether one begins with the block.
+    before, count, position = b"\n", 0, 0
     with file.open() as stream:
         while position < file.size:
             if position % size == 0:
@@ -126,19 +124,23 @@ def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
 
 
 def check_count(file: InputFile, part: Range, count: int, most: int) -> None:
-    """Raise `InputError` where another row is one too many for a unit. count: the rows of the range so far."""
+    """Raise `InputError` if a range that already has `count` rows may have no further row, as `most` is the limit."""
     if count >= most:
         raise InputError(f"{file.label} has more than {most:,} rows in its bytes {part.first:,} to {part.last:,}, and "
                          "a unit may have no more; give a smaller --unit-bytes, or a larger --unit-rows")
 
 
 def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the first byte and the contents of each line that begins in a range; None for a line that is too long."""
+    """Yield (offset of the first byte, contents without the line end) of each line that begins in a range.
+
+    The contents are None for a line of `MOST_LINE` bytes or more.
+    """
     with file.open() as stream:
         position = part.first
         if position:        # a line that begins before the range belongs to the range before; skip the rest of it
+            # From the byte before `first`: if that is a line end, the skip ends there, and a line begins at `first`.
             stream.seek(position - 1)
-            position += _skip_line(stream, part.last - position + 1) - 1    # one line end if a line begins at `first`
+            position += _skip_line(stream, part.last - position + 1) - 1
         while position < part.last and (line := stream.readline(MOST_LINE)):
             size = len(line)
             if size == MOST_LINE and not line.endswith(b"\n"):
@@ -150,7 +152,7 @@ def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
 
 
 def _skip_line(stream: Any, most: int) -> int:
-    """Read up to the end of a line, but not more than this many bytes, and return the number of bytes."""
+    """Read up to the end of a line, but no more than `most` bytes, and return how many bytes were read."""
     size = 0
     while size < most and (line := stream.readline(min(2**20, most - size))):
         size += len(line)
@@ -160,12 +162,12 @@ def _skip_line(stream: Any, most: int) -> int:
 
 
 def parse_text(line: bytes, columns: ColumnNames) -> tuple[Any, dict[str, Any]]:
-    """Return a line as its text, or as the path of an image."""
+    """Return a line as its text, or as the path of an image, and no copied fields."""
     return os.fsdecode(line) if columns.images else line, {}
 
 
 def parse_json(line: bytes, columns: ColumnNames) -> tuple[Any, dict[str, Any]]:
-    """Return the text of a JSON object, and its copied fields as strings."""
+    """Return the text on a line of JSON, or why there is none, and the copied fields as strings."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:       # a UnicodeDecodeError is a ValueError too
@@ -173,19 +175,19 @@ def parse_json(line: bytes, columns: ColumnNames) -> tuple[Any, dict[str, Any]]:
     if not isinstance(row, dict):
         return Unreadable(f"the line is no JSON object but {shown(row)}"), dict.fromkeys(columns.kept)
     text = row.get(columns.text, Unreadable(f"the object has no field {columns.text!r}"))
-    kept: dict[str, str | None] = dict.fromkeys(columns.kept)
-    for name in kept:
+    copies: dict[str, str | None] = dict.fromkeys(columns.kept)
+    for name in copies:
         try:
-            kept[name] = _as_string(row.get(name))
-        except RecursionError:      # Python reads values in values that it does not write
+            copies[name] = _as_string(row.get(name))
+        except RecursionError:      # Python reads deeper nesting than it writes
             text = Unreadable(f"the field {name!r} has too many lists or objects inside each other")
-    return text, kept
+    return text, copies
 
 
 def check_fields(files: Sequence[InputFile], columns: ColumnNames) -> None:
-    """Raise `InputError` if no object in files of JSON lines has the field of a column, whose name is then wrong.
+    """Raise `InputError` if no object in files of JSON lines has the field of a column: its name is then wrong.
 
-    It reads up to the object that has the last of the fields, which is mostly the first object.
+    Objects are read until each field was there once, which is mostly after the first object.
     """
     missing, names = {columns.text, *columns.kept}, list[str]()
     for row in _objects(files):
@@ -219,8 +221,8 @@ class Csv(_Strings):
 
     def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         """Divide a file by reading the whole of it once; raises `InputError` for a missing column."""
-        starts: list[int] = []
-        begun, count = False, 0
+        starts: list[int] = []      # the offset of the first row of each range
+        begun, count = False, 0     # whether the column names are read; the rows of the last range so far
         for position, row, fault in self._rows(file, Range(0, file.size)):
             if not begun:       # the row of column names
                 wanted = {columns.text, *columns.kept}
@@ -252,17 +254,17 @@ class Csv(_Strings):
             text: Any = fields.get(columns.text)
             if text is None or any(row[len(header) :]):     # a comma without quotes may have cut the text
                 text = Unreadable(f"the row has {len(row)} fields, and not {len(header)}")
-            elif not columns.images:        # whose paths are strings with such escapes
+            elif not columns.images:        # paths of images stay strings, in which Python escapes bytes this way, too
                 text = text.encode("utf-8", "surrogateescape")      # the bytes of the file again
             rows.add(position, text, {name: _readable(fields.get(name)) for name in columns.kept})
         return rows
 
     def _rows(self, file: InputFile, part: Range) -> Iterator[tuple[int, list[str], str]]:
-        """Yield the first byte of each row, its fields, and why it could not be read, which is empty if it could."""
+        """Yield (offset of the first byte, fields, fault) of each row; fault: why it could not be read, mostly ""."""
         csv.field_size_limit(MOST_LINE)
         with file.open() as stream:
             stream.seek(part.first)
-            read = position = part.first        # bytes that were read, and the first byte of the row at hand
+            read = position = part.first        # the offset up to which lines were read, and that of the row at hand
 
             def decoded() -> Iterator[str | None]:
                 """Yield the lines of the range; None in place of one with which a row is longer than `MOST_LINE`."""
@@ -272,10 +274,10 @@ class Csv(_Strings):
                     read += len(line)
                     if len(line) == MOST_LINE and not line.endswith(b"\n"):
                         read += _skip_line(stream, part.last - read)
-                    # csv refuses what is no string, and begins a new row after it.
+                    # The csv module refuses None, as no string, and begins a new row after it.
                     yield text.decode("utf-8", "surrogateescape") if read - position <= MOST_LINE else None
 
-            # Not strict, an open quote would take all rows after it as text.
+            # If not strict, csv would read all rows after an open quote as its text.
             reader = csv.reader(cast(Iterator[str], decoded()), strict=True)
             while True:
                 try:
@@ -297,7 +299,10 @@ class Parquet:
         """size: the most rows of a range."""
         self._size = size
         self._open: tuple[InputFile, int, int, Iterator[Any]] | None = None
-        """The file and row group that were read last, the first row that was not read, and the batches from there."""
+        """The file and the row group that were read last, the next row of the group, and an iterator of its batches.
+
+        One thread reads a job's ranges in order, so the next range of a group goes on where the last one ended.
+        """
 
     def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         """Divide a file by its footer alone; raises `InputError` for a missing column, or one that holds no strings."""
@@ -352,7 +357,7 @@ class Parquet:
         return rows
 
     def _read(self, file: InputFile, part: Range, columns: ColumnNames) -> Any:
-        """Return a table of the range; ranges that follow each other read a row group once."""
+        """Return the Arrow table of a range; consecutive ranges share one pass over their row group."""
         pa = require_files("pyarrow")
         names = list(dict.fromkeys((columns.text, *columns.kept)))
         if part.first == part.last:
@@ -361,21 +366,21 @@ class Parquet:
         if self._open is None or self._open[:3] != (file, part.group, part.first):
             size = max(1, part.last - part.first)
             self._open = (file, part.group, 0, self._batches(file, part.group, names, size))
-        _, _, at, batches = self._open      # at: the row of the group with which the next batch begins
-        taken, missing = [], part.last - part.first
+        _, _, next_row, batches = self._open        # next_row: of the group, with which the next batch begins
+        pieces, missing = [], part.last - part.first
         for batch in batches:
-            if at + len(batch) > part.first:        # otherwise the batch lies before the range
-                piece = batch[max(0, part.first - at) :][: missing]
-                taken.append(piece)
+            if next_row + len(batch) > part.first:      # otherwise the batch lies before the range
+                piece = batch[max(0, part.first - next_row) :][: missing]
+                pieces.append(piece)
                 missing -= len(piece)
-            at += len(batch)
+            next_row += len(batch)
             if not missing:
                 break
         if missing:
             raise InputError(f"{file.label}: row group {part.group} has {missing:,} rows fewer than the file says")
-        # The last batch may go beyond the range: then what follows cannot be continued, and is read again.
-        self._open = (file, part.group, at, batches) if at == part.last else None
-        return pa.Table.from_batches(taken)
+        # If the last batch goes beyond the range, its other rows are gone, and the next range opens the group again.
+        self._open = (file, part.group, next_row, batches) if next_row == part.last else None
+        return pa.Table.from_batches(pieces)
 
     def _batches(self, file: InputFile, group: int, names: list[str], size: int) -> Iterator[Any]:
         """Yield the rows of a row group in record batches of `size` rows, or fewer, with these columns."""
@@ -388,13 +393,13 @@ class Parquet:
 
     @contextmanager
     def _parquet(self, file: InputFile, strings: Sequence[str] = ()) -> Iterator[Any]:
-        """Open a file. strings: columns of strings that are read as dictionaries, with equal values once."""
+        """Open a file while the block runs. strings: the string columns to read as dictionaries, each value once."""
         pq = require_files("pyarrow.parquet")
         with file.open() as stream:
             try:
                 yield pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True,
                                      read_dictionary=[*strings])
-            except InputError:      # a ValueError, too, which the block raised about the rows
+            except InputError:      # an error of the block about the rows; it is a ValueError, but none of pyarrow's
                 raise
             except (ValueError, OSError, NotImplementedError) as error:
                 raise InputError(f"{file.label}: cannot be read as Parquet: {error}") from error
@@ -409,7 +414,7 @@ def _text_of_scalar(value: Any) -> str | Unreadable:
 
 
 class BatchRequests(Lines):
-    """The `Format` of batches of requests to /v1/embeddings, one on each line; its texts stand in adjacent rows."""
+    """The `Format` of batches of requests to /v1/embeddings: one request on each line, and one row for each text."""
 
     def __init__(self, most: int, size: int):
         """most, size: the most lines and the bytes of a range, and the most texts, of which a line may have several."""
@@ -422,14 +427,15 @@ class BatchRequests(Lines):
             if line is not None and not line.strip():
                 continue
             request = read_request(line)
-            check_count(file, part, len(rows.texts), self._most)       # a request stays whole, so the last may pass it
+            # Before the request's rows: a request is never cut, so that the last one may go beyond the limit.
+            check_count(file, part, len(rows.texts), self._most)
             for text in request.texts or [Unreadable(request.reason)]:
                 rows.add(position, text, {"request": request})
         return rows
 
 
 def _other_separator(file: InputFile) -> str:
-    """Return the character, such as a semicolon, that the first line of a file has in place of commas; "" if none."""
+    """Return the separator that the first line of a file has more often than commas, such as ";"; "" if none."""
     with file.open() as stream:
         line = stream.readline(MOST_LINE)
     likely = max(";\t|", key=lambda separator: line.count(separator.encode()))
@@ -448,20 +454,20 @@ def _check_columns(file: InputFile, columns: ColumnNames, names: list[str]) -> N
 
 
 def _hint(name: str, columns: ColumnNames) -> str:
-    """Return for a message how to name the column of the text, if that is the one that is missing."""
+    """Return the end of a message about a missing column: the option that names the text column, if it is that."""
     what = "images" if columns.images else "text"
     return f"; --column names the one with the {what}" if name == columns.text else ""
 
 
 def _as_string(value: Any) -> str | None:
-    """Return a value of JSON as a string, so that a column has one type in all parts."""
+    """Return a value of JSON as a string, or None for null, so that a column has one type in all parts."""
     if value is None:
         return None
     return _readable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
 def _readable(text: str | None) -> str | None:
-    """Return a string that UTF-8 can hold, with a mark in the place of each byte or half that it cannot."""
+    """Return a string that UTF-8 can hold: each undecoded byte or half of a surrogate pair becomes U+FFFD."""
     if text is None or is_unicode(text):
         return text
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
@@ -474,15 +480,15 @@ FORMATS: dict[str, Callable[[int, int], Format]] = {
     "parquet": lambda rows, size: Parquet(rows),
     "openai": lambda rows, size: BatchRequests(MORE_LINES * rows, size),
 }
-"""How to read each format, from the most rows and the most bytes of a range."""
+"""Functions that make the reader of each format from the most rows and the most bytes of a range."""
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text", ".parquet": "parquet"}
-"""The format of files whose names end so."""
+"""The format of a file, by the end of its name."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 """Ends of the names of compressed files: a unit is a range of bytes, and there reading cannot start in the middle."""
 
 
 def refuse_compressed(file: InputFile) -> None:
-    """Raise `InputError` for a file that is compressed, by its name, and for a pointer of Git LFS on this machine."""
+    """Raise `InputError` for a name of a compressed file, and for a local file that is only a pointer of Git LFS."""
     if file.is_local:
         with file.open() as stream:
             try:
@@ -495,7 +501,7 @@ def refuse_compressed(file: InputFile) -> None:
 
 
 def format_of(file: InputFile) -> str:
-    """Return the format of a file by its name; raises `InputError`."""
+    """Return the format of a file by the end of its name; raises `InputError` for an unknown end."""
     suffix = next((suffix for suffix in SUFFIXES if file.name.endswith(suffix)), None)
     if file.name.lower().endswith(ENDINGS):
         raise InputError(f"{file.label} is an image, and a job reads paths or bytes from a table, or paths from text; "

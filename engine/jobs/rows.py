@@ -1,4 +1,4 @@
-"""The rows of a job's files, whatever the format: texts or images, and the columns that are copied."""
+"""The rows of a unit, whatever the format of the file: texts or images, and the columns that are copied."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from .columns import IMAGE_FIELDS
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """What to read of each row."""
+    """The names of the columns to read: of the text, of the id (None for an id by position), and of others to copy."""
 
     text: str
     id: str | None
     keep: tuple[str, ...]
     types: dict[str, Any] = field(default_factory=dict)
-    """The types that the columns that are copied have in all parts; empty for those of the file."""
+    """The Arrow type of each copied column in all parts; a column without an entry keeps the type of its file."""
     images: bool = False
     """Whether the column of the text holds images: paths, or the bytes of files."""
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The columns that are copied to the output: the id and those to keep."""
+        """The names of the columns that are copied to the output: the id, then `keep`."""
         return (*((self.id,) if self.id else ()), *self.keep)
 
 
 @dataclass
 class JobRows:
-    """The rows of a range."""
+    """The rows of a range of a file."""
 
     positions: list[int] = field(default_factory=list)
-    """Where each row stands in its file: its first byte, or its number in a Parquet file."""
+    """The offset of each row's first byte in its file, or the row's number in a Parquet file."""
     texts: list[Any] = field(default_factory=list)
     """A str, or for an image a path or bytes; None for a row that cannot be encoded."""
     reasons: dict[int, str] = field(default_factory=dict)
-    """Why a row cannot be encoded, by its place in these lists."""
+    """Why a row cannot be encoded, by its index in these lists."""
     columns: dict[str, Any] = field(default_factory=dict)
     """The columns that are copied: lists of strings, or arrays of Arrow."""
     types: dict[str, Any] = field(default_factory=dict)
@@ -50,20 +50,20 @@ class JobRows:
     """Whether the texts are images."""
 
     def add(self, position: int, text: Any, kept: dict[str, Any]) -> None:
-        """Add a row; kept: the values of the columns that are copied."""
+        """Append a row, whose text may be of any type. kept: the values of the copied columns, by name."""
         self.add_text(position, readable_image(text) if self.images else readable(text))
         for name, value in kept.items():
             self.columns[name].append(value)
 
-    def select(self, places: list[int]) -> JobRows:
-        """Return some of the rows, which have texts."""
-        columns = {name: [column[i] for i in places] if isinstance(column, list)
-                   else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}
-        return JobRows([self.positions[i] for i in places], [self.texts[i] for i in places], columns=columns,
+    def select(self, indices: list[int]) -> JobRows:
+        """Return the rows at these indices, all of which have texts."""
+        columns = {name: [column[i] for i in indices] if isinstance(column, list)
+                   else column.take(np.array(indices, np.int64)) for name, column in self.columns.items()}
+        return JobRows([self.positions[i] for i in indices], [self.texts[i] for i in indices], columns=columns,
                        types=self.types, images=self.images)
 
     def add_text(self, position: int, text: Any) -> None:
-        """Add the text or the image of a row, or the reason why there is none, which is `Unreadable`."""
+        """Append the text or the image of a row, or, as an `Unreadable`, the reason why there is none."""
         unreadable = isinstance(text, Unreadable)
         if unreadable:
             self.reasons[len(self.texts)] = str(text)
@@ -76,7 +76,7 @@ class Unreadable(str):
 
 
 def readable(text: Any) -> str | Unreadable:
-    """Return the text of a row, or the reason why it has none."""
+    """Return the text of a row, of which bytes are decoded as UTF-8, or the reason why it has none."""
     if text is None:
         return Unreadable("the text is null")
     if isinstance(text, bytes):
@@ -92,7 +92,7 @@ def readable(text: Any) -> str | Unreadable:
 
 
 def readable_image(image: Any) -> Any:
-    """Return the path or the bytes of the image of a row, or the reason why it has none.
+    """Return the image of a row as a `Path` or as the bytes of its file, or the reason why the row has none.
 
     image: a path or a `data:` URL, bytes, or an object with "bytes" and "path", as Hugging Face's datasets have it.
     """

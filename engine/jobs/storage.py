@@ -1,4 +1,4 @@
-"""Where a job reads and writes: folders of this machine, and object stores such as S3 through pyarrow."""
+"""The files that a job reads, and the folder that it writes: of this machine, or of a store such as S3 by pyarrow."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from ..files.claims import claim
 from ..files.writing import replacing
 
 CLAIMS = ".claims"
-"""The folder, in that of the parts, of the files that processes lock while they work on a unit."""
+"""The folder, inside the one of the parts, of the files that processes lock while they work on a unit."""
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """The file systems of pyarrow where a file is there whole or not at all."""
 RETRY_SECONDS = 15
 """How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
-"""A character that makes a name of a path a pattern."""
+"""Matches a character that makes a name in a path a pattern."""
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file of rows, and the state in which it was found."""
+    """A file of rows, and its size and time of change when the job found it."""
 
     name: str
     """Its path from the last folder of the pattern that has no wildcard, so that a folder may lie elsewhere."""
     size: int
     modified: int
-    """In nanoseconds."""
+    """When it was last changed, in nanoseconds since 1970."""
     open: Callable[[], Any]
     """Opens it for reading: a binary file that can seek."""
     state: Callable[[], tuple[int, int]] | None = None
-    """Returns its size and when it was modified now."""
+    """Returns its `size` and `modified` as they are now; None where nobody asks."""
     place: str = ""
-    """What two names of one file have in common; empty where that is not known."""
+    """The identity of the file, by which two names of it are found: device and inode, or URI; empty if unknown."""
     path: str = ""
-    """Its path without links, or its URI; empty where that is not known."""
+    """Its path without links, or its URI; empty if unknown."""
 
     @property
     def label(self) -> str:
@@ -94,6 +94,7 @@ class LocalFolder:
     """A `Folder` of this machine, or of a shared disk."""
 
     def __init__(self, path: str, make: bool = True):
+        """make: whether to create the folder; otherwise `InputError` is raised where it is missing."""
         self._path = Path(path)
         if make:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -122,9 +123,9 @@ class LocalFolder:
         (self._path / name).unlink(missing_ok=True)
 
     def claim(self, name: str) -> Callable[[], None] | None:
-        """Return a function that gives up the claim on a unit; None if another process has it.
+        """Claim a unit by a lock on a file, and return a function that gives it up; None if another process has it.
 
-        On a disk without locks, two processes may do the same work, and write the same bytes.
+        On a disk without locks everybody gets it: two processes may then do the same work, and write the same bytes.
         """
         path = self._path / CLAIMS / name
         path.parent.mkdir(exist_ok=True)
@@ -157,7 +158,7 @@ class ArrowFolder:
         with _explain_errors(self._place):
             file = self._files.open_output_stream(self._at(name))
             file.write(data)
-            file.close()            # which completes the upload; an error before this leaves no object
+            file.close()            # completes the upload; an error before this leaves no object
 
     def delete(self, name: str) -> None:
         with _explain_errors(self._place), suppress(FileNotFoundError):
@@ -168,13 +169,14 @@ class ArrowFolder:
         return lambda: None
 
     def _at(self, name: str) -> str:
+        """Return the path of a file in the store."""
         return f"{self._path}/{name}"
 
 
 def open_folder(place: str, make: bool = True) -> Folder:
-    """Return the folder at a path or a URI such as s3://bucket/folder; make: a local one is made if it is not there.
+    """Return the folder at a path or a URI such as s3://bucket/folder. make: whether to create a missing local folder.
 
-    Raises `InputError` for a URI of another file system than an object store's, where a stop could leave half a file.
+    Raises `InputError` for a URI of a file system that is no object store: there a stop could leave half a file.
     """
     place = _local(place)
     if not _is_remote(place):
@@ -217,12 +219,15 @@ def _is_remote(place: str) -> bool:
 
 
 def _local(place: str) -> str:
-    """Return the path of a URI of this machine, such as file:///in/*.parquet; others, and paths, stay as they are."""
+    """Return the path in a URI of this machine, such as file:///in/*.parquet; return paths and other URIs unchanged."""
     return _arrow_files(place)[1] if place.startswith("file:") else place
 
 
 def refuse_own_patterns(patterns: Sequence[str], place: str, names: Sequence[str]) -> None:
-    """Raise `InputError` if a pattern matches files of such names in the output folder: they would become inputs."""
+    """Raise `InputError` if a pattern matches one of these names in the output folder: parts would become inputs.
+
+    place: the output folder. names: names, below that folder, as the job gives them to its files.
+    """
     output = PurePosixPath(_resolved(place))
     for pattern in patterns:
         for start, below in _starts(_local(pattern)):       # a folder, and the names of the pattern that follow it
@@ -233,7 +238,10 @@ def refuse_own_patterns(patterns: Sequence[str], place: str, names: Sequence[str
 
 
 def refuse_own_files(files: Sequence[InputFile], place: str, is_own: Callable[[str], bool]) -> None:
-    """Raise `InputError` if a file is one that a job wrote into the output folder, by the name that it has there."""
+    """Raise `InputError` if an input is a file that a job wrote into the output folder `place`.
+
+    is_own: returns whether a job wrote a file, from its path below the output folder.
+    """
     output = PurePosixPath(_resolved(place))
     for file in files:
         path = PurePosixPath(file.path)
@@ -241,23 +249,26 @@ def refuse_own_files(files: Sequence[InputFile], place: str, is_own: Callable[[s
             raise _own_input(file.name, place, name)
 
 
-def _own_input(given: str, place: str, name: str) -> InputError:
-    inputs, output = (shown(without_credentials(given)) for given in (given, place))
+def _own_input(pattern: str, place: str, name: str) -> InputError:
+    """Return the error of inputs that match a file `name` in the output folder `place`."""
+    inputs, output = shown(without_credentials(pattern)), shown(without_credentials(place))
     return InputError(f"{inputs} also matches what the job writes into {output}, such as {name}, so that the next run "
                       "would read it; give an output folder elsewhere, or a pattern that does not match its files")
 
 
 def _resolved(place: str) -> str:
-    """Return the one name of a folder; a URI may have options or credentials, and another URI of the folder none."""
+    """Return a name of a folder that is equal for all spellings: without links, or without a URI's options and keys."""
     place = _local(place)
     return without_credentials(place).rstrip("/") if _is_remote(place) else os.path.realpath(place)
 
 
 def _starts(pattern: str) -> Iterator[tuple[str, str]]:
-    """Yield each folder that the first names of a pattern lead to, as `_resolved` names it, and the names that follow.
+    """Yield (folder, rest of the pattern below it) for each folder that the first names of a pattern lead to.
 
-    On this machine they are also the folders that wildcards match, of which some may be links to other places; a path
-    without wildcards, which names a file, has none.
+    For "in/*/x.csv" these are ("in", "*/x.csv") and, for each folder in it, such as "in/a", ("in/a", "x.csv").
+
+    The folder is named as by `_resolved`. On this machine these are also the folders that wildcards match, as some may
+    be links to other places; a path without wildcards, which names a file, yields nothing.
     """
     if _is_remote(pattern):
         place = pattern.partition("?")[0]
@@ -272,12 +283,12 @@ def _starts(pattern: str) -> Iterator[tuple[str, str]]:
             # The last name is that of files; `**` at the end stands for folders, too.
             for folder in glob.glob(f"{start}/", recursive=True) if after or before[-1] == "**" else ():
                 yield os.path.realpath(folder), "/".join(after)
-                if before and before[-1] == "**":       # which may stand for more folders below this one
+                if before and before[-1] == "**":       # `**` may stand for more folders below this one
                     yield os.path.realpath(folder), "/".join(["**", *after])
 
 
 def _is_wild(pattern: str) -> bool:
-    """Return whether a path has wildcards; brackets in the name of a file that exists are none."""
+    """Return whether a path has wildcards; a path that exists is a plain name, whatever brackets it has."""
     return _WILD.search(pattern) is not None and not os.path.lexists(pattern)
 
 
@@ -308,7 +319,7 @@ def _local_state(path: str) -> tuple[int, int]:
 
 
 def _refuse_no_file(path: str, pattern: str) -> None:
-    """Raise `InputError` for what a pattern matches and is no file, since to leave it out would lose its rows.
+    """Raise `InputError` for a match of a pattern that is no file, such as a dead link: its rows would be lost.
 
     A folder that matches is no error, and is left out, where the pattern ends with a bare `*` or has a `**`.
     """
@@ -323,7 +334,7 @@ def _refuse_no_file(path: str, pattern: str) -> None:
 
 
 def _find_remote(pattern: str) -> list[InputFile]:
-    """Return the files of an object store that match; all below the last folder without a wildcard are listed."""
+    """Return the files of an object store that match, after a listing of all below the last folder without wildcard."""
     fs = require_files("pyarrow.fs")
     place, _, query = pattern.partition("?")
     start = _root(place)
@@ -340,6 +351,7 @@ def _find_remote(pattern: str) -> list[InputFile]:
 
 
 def _remote_state(files: Any, path: str) -> tuple[int, int]:
+    """Return the size of an object in a file system of pyarrow, and when it was modified, in nanoseconds."""
     with _explain_errors(f"{files.type_name}://{path}"):
         info = files.get_file_info(path)
     return info.size or 0, info.mtime_ns or 0
@@ -351,15 +363,16 @@ def _open_remote(files: Any, path: str) -> BufferedReader:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Return whether a path matches a pattern, of which `*` stays in a folder and `**` stands for any folders."""
+    """Return whether a path matches a pattern, where `*` matches within one name and `**` any number of folders."""
     if pattern == "**":
         return True
     if pattern.startswith("**/"):
         return any(_matches(name[i:], pattern[3:]) for i in (0, *(m.end() for m in re.finditer("/", name))))
-    first, _, rest = pattern.partition("/")
+    name_pattern, _, pattern_below = pattern.partition("/")
     name_here, _, below = name.partition("/")
-    equally_deep = bool(rest) == bool(below)
-    return fnmatchcase(name_here, first) and equally_deep and (not rest or _matches(below, rest))
+    equally_deep = bool(pattern_below) == bool(below)
+    fits_below = not pattern_below or _matches(below, pattern_below)
+    return fnmatchcase(name_here, name_pattern) and equally_deep and fits_below
 
 
 def _root(pattern: str) -> str:
@@ -370,7 +383,7 @@ def _root(pattern: str) -> str:
 
 
 def _arrow_files(uri: str) -> tuple[Any, str]:
-    """Return the file system of pyarrow at a URI, and the path in it; raises `InputError`."""
+    """Return the file system of pyarrow that a URI names, and the path in it; raises `InputError` if it is unknown."""
     fs = require_files("pyarrow.fs")
     if uri.startswith(("gs://", "gcs://")) and "retry_limit_seconds=" not in uri:
         uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={RETRY_SECONDS}"
@@ -381,7 +394,10 @@ def _arrow_files(uri: str) -> tuple[Any, str]:
 
 @contextmanager
 def _explain_errors(place: str) -> Iterator[None]:
-    """Raise an `InputError` of one line about a place for what pyarrow raises, which is no `OSError` in all stores."""
+    """Turn an exception of pyarrow in the block into an `InputError` of one line about `place`, a path or a URI.
+
+    Not every store raises an `OSError`.
+    """
     pa = require_files("pyarrow")
     try:
         yield

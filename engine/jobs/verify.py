@@ -1,4 +1,4 @@
-"""Compare parts with what their rows give when they are computed again, and the parts of two jobs with each other."""
+"""Compare parts with their rows computed again, and the parts of two jobs: `engine embed --verify` and `--diff`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .storage import Folder
 
 
 def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tuple[Unit, str | None]]:
-    """Yield each unit that has a part, and what is wrong with it; None for a part that is right to the bit.
+    """Yield each of the units that has a part, and the fault of the part; None for a part that is right to the bit.
 
-    Raises `InputError` if none of the units of the job has one, which proves nothing.
+    Raises `InputError` if no unit of the job has a part, since nothing would then be verified.
 
     sample: how many rows of each part to compute again, beside a comparison of its checksum with the manifest's; None
     for all rows, where the whole files are compared.
     """
-    there, known = part_names(job.folder), read_manifest(job.folder)["parts"]
+    there, in_manifest = part_names(job.folder), read_manifest(job.folder)["parts"]
     if job.units and there.isdisjoint(unit.name for unit in job.units):
         raise InputError(f"none of the {len(there):,} parts in the output folder is one of this job; give the model, "
                          "the inputs and the options that the parts were computed with")
     for unit in units:
         if unit.name in there:
             data = job.folder.read(unit.name)
-            entry = known.get(unit.name)
+            entry = in_manifest.get(unit.name)
             if entry is not None and hashlib.sha256(data).hexdigest() != entry["sha256"]:
                 yield unit, "its checksum is not that of the manifest"
             elif entry is not None and (fault := rejected_fault(unit, job.folder, entry)):
@@ -43,7 +43,7 @@ def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tupl
 
 
 def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
-    """Return in what a part differs from what all of its rows give now; None for a part that is right to the bit."""
+    """Compute all rows of a part again, and return how the part `data` differs; None if it is right to the bit."""
     expected = job.compute_again(unit)
     if data == expected.data:
         is_right = read_rejected(unit, job.folder) == expected.rejected
@@ -64,41 +64,42 @@ def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
 
 
 def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
-    """Return in what `sample` rows of a part differ from what they give now; None where they are right to the bit."""
+    """Compute `sample` rows of a part again, and return how the part `data` differs; None if they are equal."""
     try:
         stored, metadata = read_part(data, unit.name)
     except WeightsError as error:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
         return _elsewhere(metadata["isa"], job)
-    computed_data, kept, rejected = job.compute_sample(unit, sample)     # kept: places of its rows in the part
-    if metadata["rejected"] != rejected:        # the model refused rows with a text, too, so that places are unknown
+    computed_data, indices, unreadable = job.compute_sample(unit, sample)
+    # The indices count rows with a text. They are those of the part's rows unless the model refused one of the texts.
+    if metadata["rejected"] != unreadable:
         return _compare_whole(job, unit, data)
-    if metadata["rows"] != len(stored) or (kept and kept[-1] >= len(stored)):
+    if metadata["rows"] != len(stored) or (indices and indices[-1] >= len(stored)):
         return f"it has {len(stored)} rows, and its input has others"
     computed, _ = read_part(computed_data, unit.name)
-    stored = stored.take(np.array(kept, np.int64))
+    stored = stored.take(np.array(indices, np.int64))
     if other := _other_shape(stored, computed):
         return f"it has {other} that its input gives"
     rows = list(different_rows(stored, computed))
-    return f"{len(rows)} of {len(kept)} rows differ, the first is {rows[0]}" if rows else None
+    return f"{len(rows)} of {len(indices)} rows differ, the first is {rows[0]}" if rows else None
 
 
 def _elsewhere(isa: str, job: Job) -> str:
-    """Say of a part of another instruction set where it can be verified."""
+    """Return the fault of a part that was computed with another instruction set, and where it can be verified."""
     return (f"it was computed by {isa}, and this is {job.isa}; verify it on a CPU that has these kernels, where "
             "ENGINE_ISA chooses them. Parts of a job with --bits portable can be verified on every CPU")
 
 
 def _other_shape(one: Any, other: Any) -> str:
-    """Return how many rows and which columns two tables have; empty if both have the same."""
+    """Return the numbers of rows and the columns of two Arrow tables as a text; empty if both have the same."""
     if len(one) == len(other) and one.column_names == other.column_names:
         return ""
     return f"{len(one)} rows of {one.column_names} and not the {len(other)} rows of {other.column_names}"
 
 
 def different_rows(one: Any, other: Any) -> Iterator[str]:
-    """Yield the ids of the rows of two tables of the same shape that are not equal to the bit."""
+    """Yield the id, which is the first column, of each row that differs in a bit between two tables of one shape."""
     differ = np.zeros(len(one), bool)
     for a, b in zip(one.columns, other.columns, strict=True):
         differ |= _different(a.combine_chunks(), b.combine_chunks())
@@ -107,7 +108,7 @@ def different_rows(one: Any, other: Any) -> Iterator[str]:
 
 
 def _different(one: Any, other: Any) -> np.ndarray:
-    """Return which rows of two columns differ: bool [n]."""
+    """Return which of the n rows of two Arrow arrays differ: bool [n]."""
     if one.type == other.type and hasattr(one.type, "list_size"):       # vectors: compare their bytes
         a, b = (np.ascontiguousarray(x.flatten().to_numpy(zero_copy_only=False)) for x in (one, other))
         width = one.type.list_size * a.itemsize
@@ -118,10 +119,10 @@ def _different(one: Any, other: Any) -> np.ndarray:
 
 
 def diff(one: Folder, other: Folder) -> Iterator[tuple[str, list[str] | str]]:
-    """Yield the parts in which two finished or unfinished jobs over the same inputs disagree: a name, and ids of rows.
+    """Yield (name of the part, ids of its different rows) for each part in which two jobs over the same inputs differ.
 
-    Parts of the same rows of an input belong together. A part that one of the two lacks gives a sentence in place of
-    ids. Raises `InputError` for a folder without parts.
+    The jobs may be unfinished. Two parts are compared if they hold the same rows of an input. A sentence stands in
+    place of the ids where one job lacks the part, or where shapes differ. Raises `InputError` for no parts in a folder.
     """
     folders = {"the output folder": one, "the folder to compare with": other}
     names = [part_names(folder) for folder in folders.values()]
@@ -138,7 +139,7 @@ def diff(one: Folder, other: Folder) -> Iterator[tuple[str, list[str] | str]]:
 
 
 def _grouped(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return names of parts by what they say of the place of their rows: the hash of the input, and a number."""
+    """Group names of parts by all but their digest: by the hash of the input's name, and the number of the unit."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.rpartition("-")[0], []).append(name)
@@ -146,7 +147,7 @@ def _grouped(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _read_place(title: str, folder: Folder, names: Iterable[str]) -> dict[str, tuple[str, Any]]:
-    """Return the name and the table of each of some parts, by the rows that it holds; title: of the folder."""
+    """Return (name, table) of each of these parts of a folder, by the rows that it holds. title: names the folder."""
     parts: dict[str, tuple[str, Any]] = {}
     for name in sorted(names):
         table, metadata = read_part(folder.read(name), f"{name} in {title}")
@@ -160,7 +161,7 @@ def _read_place(title: str, folder: Folder, names: Iterable[str]) -> dict[str, t
 
 def _diff_place(one: dict[str, tuple[str, Any]], other: dict[str, tuple[str, Any]]
                 ) -> Iterator[tuple[str, list[str] | str]]:
-    """Yield the results of `diff` for the parts of two folders."""
+    """Yield the results of `diff` for parts of two folders, each given as (name, table) by the rows that it holds."""
     for place in sorted(one.keys() | other.keys()):
         if place not in one or place not in other:
             yield (one.get(place) or other[place])[0], "only one of the two jobs has a part of these rows"

@@ -21,14 +21,15 @@ from .head_tokens import token_ids_of
 
 _VECTORS, _NUMBERS = "colbert_linear", "sparse_linear"
 FILES = (f"{_VECTORS}.pt", f"{_NUMBERS}.pt")
+"""The files with the linear map to the vectors of tokens, and with the one to the numbers of sparse vectors."""
 _UNCOUNTED = ("cls_token", "eos_token", "pad_token", "unk_token")
-"""The special tokens without a place in sparse vectors, by their keys in the files of a tokenizer."""
+"""The special tokens that sparse vectors leave out, by their keys in the files of a tokenizer."""
 
 
 def read_bge_m3(folder: ModelFolder, text: TextConfig, words: int, memory: str) -> tuple[Head, ...]:
-    """Return the heads that the files of a folder describe, one for each file that is there.
+    """Return the heads in the files of a folder: sparse vectors, vectors of tokens, both, or none.
 
-    words: the number of ids of the vocabulary. Raises `WeightsError`.
+    text: the text settings of the encoder. words: the number of ids of the vocabulary. Raises `WeightsError`.
     """
     heads = []
     if (arrays := _arrays(folder, _NUMBERS, memory)) is not None:
@@ -59,4 +60,5 @@ def _arrays(folder: ModelFolder, name: str, memory: str) -> dict[str, np.ndarray
 
 
 def _head(config: HeadConfig, name: str, arrays: dict[str, np.ndarray]) -> Head:
+    """Return a head of one linear map with this name."""
     return Head(config, {f"{name}.{key}": array for key, array in arrays.items()})

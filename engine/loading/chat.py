@@ -12,11 +12,11 @@ from ..model.chat_config import DEFAULT, MAX_TEMPLATE, MAX_TEMPLATES, ChatConfig
 from ..text.vocabularies.tokenizer_settings import FILES, NAMED
 
 TEMPLATE_FILE, TEMPLATE_FOLDER, TEMPLATE_SUFFIX = "chat_template.jinja", "chat_templates", ".jinja"
-"""The file of the usual template, and the folder of others, each of which has its name."""
+"""The file of the default template, and the folder of others, whose files are named after the templates."""
 _GGUF_KEY = "tokenizer.chat_template"
 _GGUF_ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "seperator": "sep_token",
                "padding": "pad_token", "mask": "mask_token"}
-"""The special tokens of a GGUF file, as its keys spell them, and the names that templates have for them."""
+"""The special tokens of a GGUF file, as its keys spell them, and their names in templates."""
 
 
 def chat_files(folder: ModelFolder) -> list[str]:
@@ -26,10 +26,10 @@ def chat_files(folder: ModelFolder) -> list[str]:
 
 
 def read_chat(folder: ModelFolder) -> ChatConfig | None:
-    """Return how a folder says that messages become a prompt, as transformers reads it; None where it says nothing.
+    """Return how messages become a prompt, read from a folder as transformers reads it; None if no file states it.
 
-    Files of templates take the place of all templates in tokenizer_config.json. response_template and
-    chat_control_tokens are further keys of that file; see `ChatConfig`. Raises `WeightsError`.
+    Files of templates replace all templates in tokenizer_config.json. response_template and chat_control_tokens are
+    further keys of that file; see `ChatConfig`. Raises `WeightsError`.
     """
     settings_file, tokens_file, _ = FILES     # tokenizer_config.json, special_tokens_map.json
     values = folder.read_object_or_empty(settings_file)
@@ -40,7 +40,7 @@ def read_chat(folder: ModelFolder) -> ChatConfig | None:
         with folder.naming(name):
             data = folder.read_bytes(name, 4 * MAX_TEMPLATE)        # a character has up to 4 bytes
             try:
-                text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")     # as a text file is read
+                text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")     # as Python reads a text file
             except UnicodeDecodeError:
                 raise FormatError("a template must be UTF-8") from None
         own_name = name.removeprefix(f"{TEMPLATE_FOLDER}/").removesuffix(TEMPLATE_SUFFIX)
@@ -67,7 +67,10 @@ def _stated_templates(value: Any) -> dict[str, str]:
 
 
 def _special_tokens(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts of the special tokens that have a name: those of all models, and those of this one."""
+    """Return the text of each special token with a name, such as bos_token, by its name.
+
+    values: the contents of tokenizer_config.json; extra_special_tokens are those that only this model has.
+    """
     extra = values.get("extra_special_tokens")
     named = {name: values[name] for name in values if name in NAMED or name.endswith("_token")}
     tokens = {}
@@ -90,7 +93,10 @@ def _control_tokens(value: Any) -> tuple[str, ...] | None:
 
 
 def read_gguf_chat(settings: Mapping[str, Any]) -> ChatConfig | None:
-    """Return what `read_chat` does, from the settings of a GGUF file; raises `FormatError` and `WeightsError`."""
+    """Return how messages become a prompt, from the settings of a GGUF file; None if they do not state it.
+
+    Raises `FormatError` and `WeightsError`.
+    """
     templates = {}
     for key, value in settings.items():
         if key == _GGUF_KEY or key.startswith(f"{_GGUF_KEY}."):

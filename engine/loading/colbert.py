@@ -5,8 +5,9 @@
     Stanford    artifact.metadata beside config.json    query_token_id, doc_token_id, query_maxlen, doc_maxlen,
                                                         attend_to_mask_tokens, mask_punctuation
 
-Both put one token behind the first token of a text, which says whether it is a query or a document. Here it is a prompt
-of one token. The map of the vectors is a module Dense of PyLate, and the tensor linear.weight of Stanford.
+Both put a marker, one token, behind the first token of a text, which says whether the text is a query or a document.
+The engine reads it as a prompt of one token. The linear map of the vectors is a module Dense in PyLate, and the tensor
+linear.weight in Stanford's ColBERT.
 """
 
 from __future__ import annotations
@@ -44,19 +45,20 @@ _USUAL_LENGTH = 32
 
 @dataclass(frozen=True)
 class Colbert:
-    """The settings of a folder of late interaction, by the modules of sentence-transformers that have them."""
+    """The settings of a folder of late interaction, in the form of sentence-transformers' modules."""
 
     source: str
     """The file that states them, for messages."""
     prompts: dict[str, str]
+    """The text to put in front, by the name of the prompt, such as "query"."""
     markers: tuple[str, ...]
-    """The token at the start of queries, and that of documents."""
+    """The marker of queries, then of documents; "" for none."""
     settings: dict[str, Any]
     """query_length, document_length and query_expansion of the module Transformer."""
     skiplist: dict[str, Any]
     """The settings of the module MultiVectorMask."""
     width: int | None = None
-    """The length of a vector in a folder of Stanford, 0 for any; None for PyLate, whose modules.json has a Dense."""
+    """The length of a vector in a folder of Stanford, 0 if it is not stated; None for PyLate, whose Dense states it."""
 
     @property
     def is_stanford(self) -> bool:
@@ -80,7 +82,7 @@ def read_pylate(folder: ModelFolder, settings: str) -> Colbert | None:
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise WeightsError(f"{label}: prompts must map names to texts, not {shown(prompts)}")
-    # Each prompt gets the prefix of its task in front, unless it begins with it already.
+    # The prompts of queries and of documents get the prefix of their task in front, unless they begin with it.
     prompts = {**prompts, **{name: prefix + (prompts.get(name) or "").removeprefix(prefix)
                              for name, prefix in prefixes.items()}}
     expands = values.get("do_query_expansion")
@@ -134,7 +136,10 @@ def _text(values: dict[str, Any], key: str, usual: str, label: str) -> str:
 
 
 def _expansion(length: Any, attends: Any, label: str) -> dict[str, Any]:
-    """Return query_expansion of the module Transformer: each query is filled up, or cut, to `length` tokens."""
+    """Return query_expansion of the module Transformer, which fills up or cuts each query to `length` tokens.
+
+    attends: whether other tokens may attend to the added ones; None means no. label: the file, for messages.
+    """
     if not isinstance(attends, bool | None):
         raise WeightsError(f"{label}: attend_to_expansion_tokens or attend_to_mask_tokens must be true or false, not "
                            f"{shown(attends)}")
@@ -159,9 +164,9 @@ def with_markers(text: TextConfig, colbert: Colbert) -> TextConfig:
 
 
 def stanford_modules(colbert: Colbert, linear: np.ndarray | None, hidden_size: int) -> tuple[Dense, Normalize]:
-    """Return the modules behind the transformer of Stanford's folder; raises `WeightsError` for another `LINEAR`.
+    """Return the modules that follow the transformer of Stanford's folder: its linear map, and scaling to length 1.
 
-    hidden_size: of the transformer's vectors.
+    linear: the tensor `LINEAR` [D', hidden_size]. Raises `WeightsError` if it is missing or has another shape.
     """
     if linear is None:
         raise WeightsError(f"the weights lack {LINEAR}, the map of the vectors of Stanford's ColBERT")

@@ -1,7 +1,7 @@
-"""Read a model that CTranslate2 converted: Transformers of an encoder and a decoder, and Whisper.
+"""Read a model that CTranslate2 converted: transformers of an encoder and a decoder for translation, and Whisper.
 
-The variables of a model.bin have the names of python/ctranslate2/specs; sizes are those of the arrays, and the settings
-are variables without dimensions.
+The variables of a model.bin have the names of python/ctranslate2/specs in its source. Variables without dimensions are
+the settings, and the sizes of the model follow from the shapes of the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .hugging_face import assemble
 from .source import Source
 
 _ACTIVATIONS = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu"}
-"""The supported activations by their numbers."""
+"""The supported activations by their numbers in files."""
 _WITHOUT_EFFECT = ("alignment_heads", "alignment_layer", "embeddings_merge", "num_heads", "pre_norm", "activation",
                    "scale_embeddings", "alibi_use_positive_positions", "scale_alibi")
 """Settings that are read in other places, or that say nothing about what the supported models compute."""
@@ -44,11 +44,11 @@ MODEL = "model.bin"
 """The file of the weights."""
 _WHISPER = "WhisperSpec"
 VOCABULARIES = ("shared_vocabulary", "target_vocabulary", "vocabulary")
-"""The names that the list of the decoder's tokens has had, with the suffix .json or .txt."""
+"""Names of the file that lists the decoder's tokens, by version, without the suffix .json or .txt."""
 _MAX_LINES = 16_000_000
-"""Limit on the bytes of such a list."""
+"""Limit on the bytes of a .txt list of tokens."""
 _FIRST_TIME = 50
-"""The latest first timestamp, in steps of 0.02 s, where a file does not say it: OpenAI's own limit."""
+"""The latest first timestamp, in steps of 0.02 s, which is OpenAI's own limit; files do not state it."""
 
 
 def is_ctranslate2(folder: ModelFolder) -> bool:
@@ -69,6 +69,7 @@ class CTranslate2Source(Source):
 
     @lazy
     def _file(self) -> CTranslate2File:
+        """The open file of the weights."""
         return CTranslate2File(self.path / MODEL, self._memory)
 
     def read(self, kind: str, task: str | None) -> Model:
@@ -86,8 +87,10 @@ class CTranslate2Source(Source):
 
 
 class _Names(Names):
+    """Names of CTranslate2, which have slashes, and gamma and beta for the weight and bias of a norm."""
+
     def rename(self, name: str) -> str | None:
-        """Return our name of a variable of CTranslate2; None for one that is left out."""
+        """Return the canonical name of a variable of CTranslate2; None for one that is left out."""
         dotted = name.replace("/", ".")
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
             dotted = dotted.removesuffix(old) + new if dotted.endswith(old) else dotted
@@ -109,7 +112,10 @@ _JOINED = JOINED_HEADS | {"cross.key_value": ("cross.key", "cross.value")}
 
 
 def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType({})) -> Names:
-    """Return the names of one part, "encoder" or "decoder", without the `other`; changes: unusual names of arrays."""
+    """Return the names of the arrays of a part, "encoder" or "decoder". other: the part that is left out.
+
+    changes: arrays outside of layers with other canonical names than usual.
+    """
     embeddings = {
         f"{part}.embeddings.weight": "embeddings.word",
         f"{part}.embeddings_0.weight": "embeddings.word",
@@ -133,12 +139,12 @@ _STEM = {
 
 @dataclass(frozen=True)
 class _File:
-    """The settings and the shapes of a file."""
+    """The settings and the shapes of a model.bin, by the names of variables, and the configurations that they make."""
 
     settings: Mapping[str, float]
     shapes: Mapping[str, tuple[int, ...]]
     values: Mapping[str, Any]
-    """The config.json beside it."""
+    """The contents of the config.json beside it."""
 
     def shape(self, name: str, dimensions: int) -> tuple[int, ...]:
         """Return the shape of an array that must be there; raises `WeightsError`."""
@@ -148,14 +154,17 @@ class _File:
         return shape
 
     def flag(self, name: str, default: int = 0) -> bool:
-        """Return a setting that must be 0 or 1."""
+        """Return a setting that must be 0 or 1 as a bool; raises `UnsupportedError` for another number."""
         value = self.settings.get(name, default)
         if value not in (0, 1):
             raise UnsupportedError(f"{name} = {shown(value)} is not supported; only 0 and 1 are")
         return value == 1
 
     def config(self, part: str, family: str, *, pre: bool) -> ModelConfig:
-        """Return the options that both parts have, as the configuration of an encoder; pre: whether it is pre-norm."""
+        """Return the configuration of a part, "encoder" or "decoder", without its words and cross-attention.
+
+        pre: whether the part is pre-norm. Raises `UnsupportedError` for settings that the engine lacks.
+        """
         for name, value in self.settings.items():
             scope, _, key = name.rpartition("/")
             if scope == part and value and key not in _WITHOUT_EFFECT:
@@ -168,7 +177,7 @@ class _File:
         refuse_others(stated, _PLAIN)
         ffn, width = self.shape(f"{part}/layer_0/ffn/linear_0/weight", 2)
         start = f"{part}/layer_"
-        # The numbers of the layers, from 0 on.
+        # The numbers of the layers, from 0 on, as strings: the largest one tells how many layers there are.
         numbers = {name.removeprefix(start).split("/")[0] for name in self.shapes if name.startswith(start)}
         return ModelConfig(
             family=family,
@@ -186,7 +195,7 @@ class _File:
         )
 
     def words(self, part: str, config: ModelConfig) -> ModelConfig:
-        """Return the configuration with the word table of a part."""
+        """Return the configuration of a part with the size and the scale of its word table."""
         name = f"{part}/embeddings/weight" if f"{part}/embeddings/weight" in self.shapes else (
             f"{part}/embeddings_0/weight")
         rows, _ = self.shape(name, 2)
@@ -194,13 +203,13 @@ class _File:
         return replace(config, vocab_size=rows, embedding_scale=scale)
 
     def decoder(self, config: ModelConfig, memory: int) -> ModelConfig:
-        """Return the configuration of a decoder beside an encoder of this width."""
+        """Return the configuration with what makes it a decoder; memory: the width of the encoder's vectors."""
         return replace(config, attention_kinds=(AttentionKind(causal=True),), memory_size=memory, logits="own",
                        logits_bias="decoder/projection/bias" in self.shapes)
 
 
 def _transformer(file: _File) -> Parts:
-    """Return the parts of a model of translation."""
+    """Return the encoder and the decoder of a model of translation."""
     pre = {part: file.flag(f"{part}/pre_norm", 1) for part in ("encoder", "decoder")}
     encoder = file.words("encoder", file.config("encoder", "transformer", pre=pre["encoder"]))
     decoder = file.words("decoder", file.config("decoder", "transformer", pre=pre["decoder"]))
@@ -209,7 +218,10 @@ def _transformer(file: _File) -> Parts:
 
 
 def _whisper(file: _File) -> Parts:
-    """Return the parts of Whisper. Two convolutions begin its encoder and add the positions; its GELU is not stated."""
+    """Return the encoder and the decoder of Whisper, whose files state neither its GELU nor that it is pre-norm.
+
+    The stem of the encoder, of two convolutions, adds the positions in place of a table.
+    """
     encoder = replace(file.config("encoder", "whisper", pre=True), activation="gelu", max_positions=0,
                       position_table=False)
     decoder = file.words("decoder", file.config("decoder", "whisper", pre=True))
@@ -219,7 +231,7 @@ def _whisper(file: _File) -> Parts:
 
 
 def _tied(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Leave out the logits' own matrix where it is an alias of the word table."""
+    """Return the decoder with tied logits, without their own matrix, if that is an alias of the word table."""
     words = weights.get("embeddings.word")
     if words is None or weights.get("logits.weight") is not words:
         return config, weights
@@ -243,7 +255,7 @@ def read_parts(specification: str, settings: Mapping[str, float], shapes: Mappin
 
 def _generation(folder: ModelFolder, specification: str, values: Mapping[str, Any],
                 text: TextConfig | None) -> GenerationConfig:
-    """Return the settings of a folder of CTranslate2; raises `WeightsError`.
+    """Return the settings of generation in a folder of CTranslate2; raises `WeightsError`.
 
     values: the contents of its config.json. text: its tokenizer, in which the special tokens of Whisper are found.
     """
@@ -259,10 +271,10 @@ def _generation(folder: ModelFolder, specification: str, values: Mapping[str, An
             return GenerationConfig(**settings | {"alignment_heads": values.get("alignment_heads")})
         except InputError as error:
             raise WeightsError(f"{folder.label('config.json')}: {error}") from None
-    words = _words(folder)
+    id_of = _words(folder)
     names = {"eos_token_id": values.get("eos_token", "</s>"), "bos_token_id": values.get("bos_token", "<s>"),
              "decoder_start_token_id": values.get("decoder_start_token", "<s>")}
-    known: dict[str, Any] = {key: words[name] for key, name in names.items() if isinstance(name, str) and name in words}
+    known: dict[str, Any] = {key: id_of[name] for key, name in names.items() if isinstance(name, str) and name in id_of}
     return GenerationConfig(**known)
 
 
@@ -275,7 +287,7 @@ def _numbers(folder: ModelFolder, values: Mapping[str, Any], key: str) -> list[i
 
 
 def _words(folder: ModelFolder) -> dict[str, int]:
-    """Return the ids of the decoder's tokens by their texts."""
+    """Return the id of each of the decoder's tokens, by the token's text; {} if the folder lists none."""
     for name in VOCABULARIES:
         if folder.has(f"{name}.json"):
             words = folder.read_list(f"{name}.json")

@@ -1,4 +1,4 @@
-"""Read the settings of a generation from the parsed generation_config.json or config.json of a model folder."""
+"""Make a `GenerationConfig` from the contents of the generation_config.json or config.json of a model folder."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ LOG = logging.getLogger("engine")
 GENERATION = "generation_config.json"
 """The file of the settings."""
 _OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps", "logprobs", "echo"}
-"""The keys of the files that are fields here: seed and prefix are the engine's own, and calls decide on the others."""
+"""Fields of `GenerationConfig` that files state. Of the others, seed and prefix are the engine's own, and the rest are
+arguments of calls."""
 
 _OF_FILES = {"_commit_hash", "_from_model_config", "return_dict"}
-"""Keys that files have besides `WITHOUT_EFFECT`, and that change no token either."""
+"""Keys that files have besides those in `WITHOUT_EFFECT`, and that do not change the generated tokens either."""
 
 
 def settings_of(generation: Mapping[str, Any] | None, model: Mapping[str, Any] | None = None,
                 handled: Collection[str] = ()) -> GenerationConfig:
-    """Return the settings that a model folder gives.
+    """Return the settings of generation that a model folder states.
 
-    generation: the parsed generation_config.json; None if there is none. Then model, the parsed config.json, is read,
-    which older folders keep these settings in. handled: other keys of generation_config.json that the family of the
-    model reads. An unknown key of generation_config.json is left out with a warning. Raises `UnsupportedError` for a
+    generation: the contents of generation_config.json; None if there is none. Then model is read, the contents of
+    config.json, where older folders keep these settings. handled: other keys of generation_config.json that the family
+    of the model reads. An unknown key is left out with a warning. Raises `UnsupportedError` for a
     setting that changes the results and is not implemented, and `InputError` for a wrong value.
     """
     stated: Mapping[str, Any] = (generation if generation is not None else model) or {}

@@ -1,4 +1,4 @@
-"""Read a model from a GGUF file, of llama.cpp; families/gguf.py says how families are written there."""
+"""Read a model from a GGUF file of llama.cpp, for load.py; families/gguf.py says how such files hold a family."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from .source import Source
 
 _AGAIN = "convert the model again with llama.cpp"
 _MAPS = ("dense_2.weight", "dense_3.weight")
-"""The maps of the pooled vector, as those of EmbeddingGemma, in order."""
+"""The linear maps of the pooled vector in files of EmbeddingGemma, in order."""
 Finish = Callable[[ModelConfig, Weights], tuple[ModelConfig, Weights]]
-"""What a family does to the tensors of its Hugging Face files: `families.parts.Part.finish`."""
+"""The type of `families.parts.Part.finish`, by which a family changes the tensors of its Hugging Face files."""
 _IDS = {"bos_token_id": "bos_token_id", "padding_token_id": "pad_token_id"}
-"""The tokens that a file states, and their names in generation_config.json."""
+"""The special tokens that a file states, and their keys in generation_config.json."""
 
 
 class GgufSource(Source):
@@ -52,6 +52,7 @@ class GgufSource(Source):
 
     @lazy
     def _file(self) -> GgufFile:
+        """The open file: its settings are read, and its tensors only on request."""
         return GgufFile(self.path, self._memory)
 
     @lazy
@@ -85,7 +86,7 @@ class GgufSource(Source):
             return replace(model, decoder=self._with_blocks(model.decoder))
 
     def _encoder(self) -> Transformer:
-        """Return the encoder of a file; its vectors have unit length, as those of llama.cpp's programs."""
+        """Return the encoder of a file, with vectors scaled to unit length, as the programs of llama.cpp scale them."""
         settings, arrays = self._file.settings, self._arrays()
         part = read_encoder(settings, self._file.shapes)
         maps = [plain_numbers(arrays.pop(name)) for name in _MAPS if name in arrays]
@@ -102,25 +103,26 @@ class GgufSource(Source):
         """Whether linear maps stay in the file's blocks, because the caller asked for no other precision."""
         return self.precision is None or self.precision in BLOCKS
 
-    def _with_blocks(self, part: Transformer) -> Transformer:      # with its maps in blocks, where they stay in blocks
+    def _with_blocks(self, part: Transformer) -> Transformer:
+        """Return a part with its linear maps in blocks of one precision, or unchanged unless blocks are kept."""
         return _in_blocks(part) if self._keeps_blocks else part
 
 
 def _text(settings: Mapping[str, Any]) -> TextConfig:
-    """Return the tokenizer of a file, which turns tokens into text as llama.cpp does."""
+    """Return the text settings of a file: its tokenizer, which turns tokens into text as llama.cpp does."""
     return TextConfig(read_gguf_tokenizer(settings), bytes_alone=gguf_bytes_alone(settings))
 
 
 def _in_blocks(part: Transformer) -> Transformer:
-    """Return a part in one of the precisions of blocks if any linear map is in blocks, with all others in q8_0.
+    """Return a part whose linear maps are all in blocks if one of them is: the others become q8_0.
 
-    q8_0 has more bits than the types of GGUF without a kernel of their own, but F32, F16 and BF16.
+    q8_0 has more bits than every type of GGUF without a kernel here, except F32, F16 and BF16.
     """
     config, weights = part.config, dict(part.weights)
     for name, parameter in parameters_of(config).items():
         if name in weights and STORED.get(weights[name].dtype) in BLOCKS:
             if not _fits(parameter, weights[name]):
-                weights[name] = plain_numbers(weights[name])
+                weights[name] = plain_numbers(weights[name])        # float32, for the checks to report a wrong shape
             elif parameter.kind == "table":     # the other formats of blocks are for linear maps alone
                 weights[name] = to_q8_0(weights[name])
     if precision_of(config, weights) in BLOCKS:
@@ -131,7 +133,10 @@ def _in_blocks(part: Transformer) -> Transformer:
 
 
 def _to_q8_0(name: str, numbers: np.ndarray, heads: int = 1) -> np.ndarray:
-    """Return a float32 matrix in q8_0; raises `WeightsError` for numbers that it does not hold."""
+    """Return a float32 matrix [N, K] in q8_0; raises `WeightsError`, with its name, for numbers that q8_0 cannot hold.
+
+    heads: how many heads the K inputs come from.
+    """
     try:
         return quantize_q8_0(numbers, heads)
     except (InputError, WeightsError) as error:
@@ -139,7 +144,7 @@ def _to_q8_0(name: str, numbers: np.ndarray, heads: int = 1) -> np.ndarray:
 
 
 def _fits(parameter: Parameter, stored: np.ndarray) -> bool:
-    """Return whether blocks [N, blocks of a row] end with each of the heads that the inputs come from."""
+    """Return whether stored blocks [N, blocks of a row] have the parameter's shape, and none spans two input heads."""
     form = FORMATS[STORED[stored.dtype]]
     if parameter.kind == "small" or stored.shape != form.shape(parameter.shape, parameter.heads):
         return False
@@ -188,13 +193,16 @@ def read_encoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
 
 
 def _part(kind: Architecture, part: Part, config: ModelConfig, table: str | None = None) -> Part:
-    """Return a part of a file; part: of the family. table: "short" or "long", that of LongRoPE; None for none."""
+    """Return how a part is read from a file. part: how the family reads it from Hugging Face files.
+
+    table: which table of LongRoPE the rotary frequencies are divided by, "short" or "long"; None for none.
+    """
     finish = part.finish if kind.finishes else None
     return Part(config, kind.names, partial(_as_hugging_face, kind.neighbours, table, finish), text=part.text)
 
 
 def _with_biases(config: ModelConfig, kind: Architecture, shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
-    """Return a configuration with biases of the linear maps for which layer 0 of a file has one."""
+    """Return the configuration with biases for those linear maps that have one in layer 0 of the file."""
     biases: set[str] = set()
     for name, ours in kind.names.layer.items():
         if f"blk.0.{name}.bias" in shapes:      # ours: attention.query, or attention.qkv, which joins several maps
@@ -203,24 +211,25 @@ def _with_biases(config: ModelConfig, kind: Architecture, shapes: Mapping[str, t
 
 
 def read_generation(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the special tokens of a file, under their names in generation_config.json."""
+    """Return the ids of a file's special tokens, by their keys in generation_config.json."""
     ids = {ours: settings[f"tokenizer.ggml.{key}"] for key, ours in _IDS.items() if f"tokenizer.ggml.{key}" in settings}
     ends = gguf_ends(settings)
     return ids | ({"eos_token_id": ends} if ends else {})
 
 
 def _as_hugging_face(neighbours: bool, table: str | None, finish: Finish | None, config: ModelConfig,
-              weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Return the model with its scaled frequencies and the rows of queries and keys as in a Hugging Face file.
+                     weights: Weights) -> tuple[ModelConfig, Weights]:
+    """Return the configuration and the weights in the form of a Hugging Face file; it is a `Part.finish`.
 
     neighbours: whether rows 2i and 2i+1 of a head rotate together; in a Hugging Face file, rows i and i + d/2 do.
-    table: "short" or "long", that of LongRoPE; None for none. finish: of the family; None where files hold its result.
+    table: the table of LongRoPE to use, "short" or "long"; None for none. finish: the hook of the family, which runs
+    last; None where files hold its result.
     """
     weights = dict(weights)
     divisors = {name: weights.pop(name) for name in list(weights) if name.startswith(DIVISORS)}
-    chosen = DIVISORS if table is None else f"{DIVISORS} {table}"
-    if chosen in divisors:
-        config = _scaled(config, divisors[chosen])
+    name_of_divisors = DIVISORS if table is None else f"{DIVISORS} {table}"
+    if name_of_divisors in divisors:
+        config = _scaled(config, divisors[name_of_divisors])
     elif table is not None:
         raise WeightsError(f"the file has no tensor rope_factors_{table}.weight, beside another table of positions")
     if neighbours:
@@ -228,13 +237,14 @@ def _as_hugging_face(neighbours: bool, table: str | None, finish: Finish | None,
         for name, array in weights.items():
             count = next((count for part, count in heads.items() if name.rpartition(".")[0].endswith(part)), 0)
             if count and array.shape[0] == count * config.head_width:
+                # rows 0 1 2 3 ... of a head become 0 2 ... 1 3 ...
                 pairs = array.reshape(count, config.head_width // 2, 2, *array.shape[1:])
                 weights[name] = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
     return (config, weights) if finish is None else finish(config, weights)
 
 
 def _scaled(config: ModelConfig, divisors: np.ndarray) -> ModelConfig:
-    """Return a configuration whose rotary embeddings have the frequencies theta^(-2i/r) / divisors[i]."""
+    """Return the configuration with the rotary frequencies theta^(-2i/r) / divisors[i], for r columns that rotate."""
     numbers, kinds = widened(divisors).astype(np.float64), []
     for kind in config.attention_kinds:
         width = kind.rotary_width or config.head_width

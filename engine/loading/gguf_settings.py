@@ -1,7 +1,7 @@
-"""Read the settings of a GGUF file as those of a config.json, so that the families check them.
+"""Turn the settings of a GGUF file into the contents of a config.json, so that the families check them: `describe`.
 
-The names are those of docs/gguf.md of ggml, with the name of the architecture in front; `families/gguf.py` has what the
-families state.
+docs/gguf.md of ggml lists the settings, whose names have the architecture in front; `families/gguf.py` has the type in
+which the families state their own.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ KEYS = {
 """The settings that every file has, and their keys in a config.json."""
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
              "rope.freq_base": "rope_theta"}
+"""Settings that a file may lack, and their keys in a config.json."""
 _YARN = {"rope.scaling.original_context_length": "original_max_position_embeddings",
          "rope.scaling.yarn_attn_factor": "attention_factor", "rope.scaling.yarn_beta_fast": "beta_fast",
          "rope.scaling.yarn_beta_slow": "beta_slow"}
@@ -33,21 +34,21 @@ _SINGLE = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor
            "rope.scaling.attn_factor", "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_log_multiplier",
            "rope.scale_linear", *_YARN, "attention.max_alibi_bias", "attention.clamp_kqv", "rope.dimension_count",
            "use_parallel_residual")
-"""Further settings that are read; each has one value, and none for each layer."""
+"""Further settings that are read, and that must have one value, and not a list with a value for each layer."""
 
 _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
 """The poolings of llama.cpp by their numbers, under the names of sentence-transformers."""
 
 
 def pooled(settings: Stated) -> str:
-    """Return the pooling of an embedder, by its name; "" for a language model.
+    """Return the name of the pooling that a file states; "" for a language model, which has none.
 
     Raises `UnsupportedError` for an encoder without a pooling, and for a reranker.
     """
     name = settings.get("general.architecture")
     stated = settings.get(f"{name}.pooling_type", 0)
     if type(stated) is not int:
-        stated = str(stated)        # which is then refused
+        stated = str(stated)        # not an int, so that it is refused below
     encodes = isinstance(name, str) and name in ARCHITECTURES and ARCHITECTURES[name].encodes
     if stated == 0 and not encodes:
         return ""
@@ -58,9 +59,9 @@ def pooled(settings: Stated) -> str:
 
 
 def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, Any], Stated]:
-    """Return the architecture of a file, its contents as those of a config.json, and its own settings.
+    """Return (architecture, contents of a config.json, settings without the architecture's name) of a file.
 
-    Raises `WeightsError` or `UnsupportedError`.
+    settings: all settings of the file. shapes: of its tensors. Raises `WeightsError` or `UnsupportedError`.
     """
     kind, name = choice(settings, "general.architecture", None, ARCHITECTURES), settings["general.architecture"]
     stated = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
@@ -90,16 +91,17 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
 
 
 def _scaling(name: str, kind: Architecture, stated: Stated, shapes: Shapes) -> dict[str, Any] | None:
-    """Return the rope_scaling of the config.json that llama.cpp's converter made these settings of; None for none.
+    """Return rope_scaling of the config.json from which llama.cpp's converter made these settings; None for none.
 
     Without a type, a factor scales linearly, as in llama.cpp. Raises `UnsupportedError`.
     """
-    long_rope = any(tensor.startswith("rope_factors_") for tensor in shapes)        # `read_decoder` reads the tables
+    long_rope = any(tensor.startswith("rope_factors_") for tensor in shapes)        # LongRoPE, whose tables are tensors
     factor = stated.get("rope.scaling.factor", stated.get("rope.scale_linear"))
     is_scaled = factor not in (None, 0.0, 1.0)
     scaling = stated.get("rope.scaling.type", "linear" if is_scaled else "none")
-    rotates = kind.rotates and not long_rope and "rope_freqs.weight" not in shapes
-    supported = ("none", "longrope") if long_rope else ("none", "linear", "yarn") if rotates else ("none",)
+    scalable = kind.rotates and not long_rope and "rope_freqs.weight" not in shapes
+    supported = ("none", "longrope") if long_rope else ("none", "linear", "yarn") if scalable else ("none",)
+    # Settings of YaRN, with the only values that a config.json can express.
     plain = {"rope.scaling.yarn_ext_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.0}
     if not long_rope and scaling != "yarn":
         plain["rope.scaling.attn_factor"] = 1.0
@@ -115,13 +117,14 @@ def _scaling(name: str, kind: Architecture, stated: Stated, shapes: Shapes) -> d
         return None
     yarn = {"rope_type": "yarn"} | ({} if factor is None else {"factor": factor}) | {
         ours: stated[key] for key, ours in _YARN.items() if key in stated}
+    # llama.cpp multiplies its factor of the cosines with YaRN's; a config.json has one for both.
     if (share := number(dict(stated), "rope.scaling.attn_factor", 1.0)) != 1.0:
         yarn["attention_factor"] = share * number(yarn, "attention_factor", yarn_factor(yarn))
     return yarn
 
 
 def _share(name: str, stated: Stated) -> float:
-    """Return a share of the columns of a head that gives the number of columns that rotate.
+    """Return the share of the columns of a head that rotate, for the number of these columns in the file.
 
     Families compute int(width * share); a quarter of a column more keeps rounding from making it one less.
     """
@@ -159,7 +162,7 @@ def _refuse(name: str, kind: Architecture, stated: Stated) -> None:
 
 
 def _differs(value: Any, expected: Any) -> bool:
-    """Return whether a setting has another value than the expected one; a list has, even of equal values."""
+    """Return whether a setting has another value than the expected one; a list always counts as another value."""
     return _is_list(value) or value != expected
 
 

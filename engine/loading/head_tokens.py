@@ -1,4 +1,4 @@
-"""Find the ids of the special tokens that heads need: those for a mask, an unknown word and the like.
+"""Find the ids of the special tokens that heads need, such as the mask and the token of an unknown word.
 
 A tokenizer.json lists its special tokens and does not say what each is for; tokenizer_config.json does.
 """
@@ -18,12 +18,15 @@ from ..weights.head import Head
 
 _USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"),
           "cls_token": ("[CLS]", "<s>"), "eos_token": ("</s>",)}
-"""For the key of each special token in the files the usual tokens, which are tried where the files do not say."""
+"""The usual special tokens, by their keys in files; they are tried where the files do not state a key."""
 _OF_HEADS = ("mask_token", "pad_token", "unk_token", "cls_token")  # in the order of `mask, pad, unknown, first`
 
 
 def with_tokens(heads: Sequence[Head], text: TextConfig | None, folder: ModelFolder) -> tuple[Head, ...]:
-    """Return heads with the ids of the special tokens; raises `WeightsError` for a token that is no text."""
+    """Return heads with the ids of the special tokens that they need, None for a token that the tokenizer lacks.
+
+    Raises `WeightsError` for a token that is no text.
+    """
     if text is None or not heads:
         return tuple(heads)
     known = special_ids(text)
@@ -44,8 +47,8 @@ def token_ids_of(text: TextConfig, folder: ModelFolder, keys: Sequence[str]) -> 
 
 
 def stated_token(folder: ModelFolder, key: str, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the token that a file states under a key, none where it says null, or the usual ones."""
-    for name in FILES[:2]:     # settings, then special tokens
+    """Return the one token that a file states under a key, () where it states null, or else the usual tokens."""
+    for name in FILES[:2]:     # tokenizer_config.json, then special_tokens_map.json
         values = folder.read_object_or_empty(name)
         usual = () if values.get(key, usual) is None else usual
         value: Any = values.get(key)

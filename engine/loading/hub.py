@@ -5,7 +5,7 @@
 
 `huggingface_hub` makes the requests and keeps the cache, so that HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE, HF_TOKEN,
 HF_ENDPOINT and HF_HUB_DISABLE_PROGRESS_BARS mean what they mean to it. It is imported here alone, when a name is used.
-A file is in the cache whole or not at all, and those of the weights come last.
+A file is in the cache whole or not at all, and the files of weights are downloaded last.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ from .static import MODEL2VEC
 LOG = logging.getLogger("engine")
 
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:/(.+\.(?:gguf|npz)))?", re.ASCII)
+"""Matches org/name (group 1), and with FILE (group 2) behind it."""
 ALONE = (".gguf", ".npz")
-"""The suffixes of files that are a model each."""
+"""The suffixes of files that are each a whole model."""
 _UNLISTED = "/"
-"""An entry that no file is called. It marks the set of the files that are there, where no list of all is cached."""
+"""An entry, which no file is called, of a set of files that is incomplete because no list of the commit is cached."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+"""The errors of the system for a full disk, and for a folder into which nothing can be written."""
 _NOT_LOGGED_IN, _FORBIDDEN = 401, 403
-"""HTTP statuses. The hub answers with the first one for a name that is not there, too, so that none can be guessed."""
+"""HTTP statuses. The hub answers with the first one for an unknown name, too, to hide which private names exist."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class HubName:
     """A model on the hub."""
 
     repository: str
-    """org/name."""
+    """The repository, "org/name"."""
     file: str | None = None
     """The path of a file in it that is the model; None for the only model in the repository."""
 
@@ -66,7 +68,7 @@ class HubName:
 
 
 def as_name(path: Any) -> HubName | None:
-    """Return the name of a model on the hub that a string can be; None for other strings, and for a `Path`."""
+    """Return the name on the hub if a string has the form of one; None for other strings, and for a `Path`."""
     match = _NAME.fullmatch(path) if isinstance(path, str) else None
     if match is None or (match[2] is None and match[1].endswith(ALONE)):
         return None
@@ -76,10 +78,10 @@ def as_name(path: Any) -> HubName | None:
 def fetch(name: HubName, revision: str | None = None) -> Fetched:
     """Return a model of the hub whose files are all in the cache, after downloading those that were not.
 
-    revision: a branch, a tag or a commit; None for the main branch. A commit that is in the cache needs no request, and
-    anything else one, which asks for the commit. If the hub cannot be reached, the commit in the cache is taken, with a
-    warning unless HF_HUB_OFFLINE asks for that. Raises `HubError`; and `UnsupportedError` or `WeightsError` for a model
-    that does not run here, as far as its small files tell, before its weights are downloaded.
+    revision: a branch, a tag or a commit; None for the main branch. A commit that is in the cache needs no request;
+    otherwise one request asks for the commit. If the hub cannot be reached, the commit in the cache is used, with a
+    warning unless HF_HUB_OFFLINE is set. Raises `HubError`, and before weights are downloaded, `UnsupportedError` or
+    `WeightsError` for a model that does not run here, as far as its small files tell.
     """
     client = _Client(name, revision)
     if revision is not None and COMMIT.fullmatch(revision) and (fetched := client.cached()) is not None:
@@ -97,7 +99,7 @@ def fetch(name: HubName, revision: str | None = None) -> Fetched:
 
 
 class _UnreachableError(HubError):
-    """The hub does not answer, or HF_HUB_OFFLINE forbids to ask it; is_wanted: whether it forbids."""
+    """The hub does not answer, or HF_HUB_OFFLINE forbids to ask it. is_wanted: whether HF_HUB_OFFLINE is the reason."""
 
     def __init__(self, message: str, is_wanted: bool = False):
         super().__init__(message)
@@ -109,9 +111,13 @@ class _MissingError(Exception):
 
 
 class _ListedFolder(ModelFolder):
-    """A repository by the list of its files, of which those that are read are put into place first."""
+    """A repository on the hub as a folder: it lists all files, and fetches a small file when it is read."""
 
     def __init__(self, path: Path, files: Collection[str], place: Callable[[str], Path], start: str = ""):
+        """files: the paths of all files of the repository. place: fetches one, and returns where it is on this machine.
+
+        start: the path of this folder in the repository, with a slash at its end; "" for the repository itself.
+        """
         super().__init__(path)
         self.files, self._place, self._start = files, place, start
 
@@ -119,6 +125,7 @@ class _ListedFolder(ModelFolder):
         return self._start + name in self.files
 
     def names_in(self, name: str, suffix: str) -> list[str]:
+        """Return the names of the files in the folder `name`, not below it, that end with a suffix."""
         start = f"{self._start}{name}/"
         names = [file.removeprefix(start) for file in self.files if file.startswith(start) and file.endswith(suffix)]
         return sorted(name for name in names if "/" not in name)
@@ -134,6 +141,7 @@ class _Client:
     """The functions of `huggingface_hub` for one repository."""
 
     def __init__(self, name: HubName, revision: str | None):
+        """Import the library. Raises `InputError` for an impossible revision, and `HubError` without the library."""
         if revision is not None and (not isinstance(revision, str) or not revision):
             raise InputError(f"revision must be a branch, a tag or a commit, or None, not {shown(revision)}")
         if revision is not None and not is_revision(revision):
@@ -146,7 +154,7 @@ class _Client:
                         f"fetch {name} there, copy the folder that it prints here (cp -rL), and pass the path of the "
                         "copy")
         self.lacks = f"it has no file of it{self._remedy}"
-        """What the cache lacks, after `cached` has found no model."""
+        """The part of a message that says what the cache lacks, after `cached` has returned None."""
         try:
             self.library: Any = import_module("huggingface_hub")
             self._utils: Any = import_module("huggingface_hub.utils")
@@ -165,11 +173,16 @@ class _Client:
         except HubError:
             raise
         except Exception as error:
-            raise self._explained(error) from (None if self._has_secret else error)     # which could show the secret
+            # The library's error could show a password in the address of the hub.
+            raise self._explained(error) from (None if self._has_secret else error)
 
     def download(self, commit: str, files: set[str]) -> Fetched:
-        """Return the model of a commit, of which `files` are all files; downloads those that are not in the cache."""
+        """Return the model of a commit, after downloading its files that are not in the cache.
+
+        files: the paths of all files of the commit.
+        """
         def place(file: str) -> Path:
+            """Return the path in the cache of a file, which is downloaded if it is not there."""
             return Path(self.call(self.library.hf_hub_download, file, revision=commit))
 
         folder = _ListedFolder(Path(self._name.repository), files, place)
@@ -178,7 +191,7 @@ class _Client:
             _refuse_early(folder)
         snapshot = self._place(needed)
         if snapshot is None or snapshot.name != commit:
-            # The weights, the last file, come in a call of their own, so that whoever has them has all of the model.
+            # The last file, of weights, comes in a call of its own, so that a cache that has it has the whole model.
             for wanted in (needed[:-1], needed):
                 if wanted:      # nothing comes before the only file
                     names = [escape(file) for file in wanted]
@@ -189,14 +202,14 @@ class _Client:
         if not all((snapshot / file).is_file() for file in needed):
             raise HubError(f"{self._described} changed while it was fetched; load it again")
         if MODULES not in files and not self._knows_modules(snapshot, self._files_of_commit(snapshot)):
-            with suppress(HubError):    # the cache notes that there is none
+            with suppress(HubError):    # so that the cache notes that there is no such file
                 place(MODULES)
         return Fetched(snapshot / model, str(self._name), commit)
 
     def _note(self, folder: Path) -> None:
-        """Note in the cache that the folder of a commit is the newest of the revision, which may be asked for offline.
+        """Note in the cache that the revision means the commit of a folder, for a later call without the hub.
 
-        The library would do it, if it were asked for the revision; the commit that it asked for may be another one.
+        The library notes it only if it is asked for the revision itself, which could have become another commit by now.
         """
         revision = self._revision or self.library.constants.DEFAULT_REVISION
         path = folder.parents[1] / "refs" / revision    # beside snapshots/COMMIT, which is the folder
@@ -210,13 +223,14 @@ class _Client:
             raise self._explained(error) from error
 
     def cached(self) -> Fetched | None:
-        """Return the model that the cache has of the revision; None unless all of its files are there."""
+        """Return the model of the revision in the cache; None, with a reason in `lacks`, unless all files are there."""
         try:
             folder = Path(self.call(self.library.snapshot_download, local_files_only=True, allow_patterns=[]))
         except HubError:
             return None
 
         def place(file: str) -> Path:
+            """Return the path in the cache of a file; raises `_MissingError` if it is not there."""
             if not (folder / file).is_file():
                 raise _MissingError(file)
             return folder / file
@@ -249,19 +263,19 @@ class _Client:
         return Bar
 
     def _files_of_commit(self, folder: Path) -> set[str]:
-        """Return the files of the commit in a folder of the cache; where no list is kept, those that are there.
+        """Return the paths of all files of the commit in a folder of the cache.
 
-        Versions of the library from 2 keep the list that `snapshot_download` asks for.
+        Versions of the library from 2 on cache the list. Without it, the files that are there and `_UNLISTED`.
         """
         with suppress(AttributeError, HubError):
             return {file.path for file in self.call(self.library.get_cached_repo_tree, revision=folder.name)}
         return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} | {_UNLISTED}
 
     def _knows_modules(self, folder: Path, files: set[str]) -> bool:
-        """Return whether the cache tells if a commit has a modules.json; files: what `_files_of_commit` returns.
+        """Return whether the cache tells if a commit has a modules.json. files: the result of `_files_of_commit`.
 
-        A library that knows no modules, such as transformers, leaves it out of the cache, and without it vectors would
-        be pooled in another way.
+        A library without modules, such as transformers, does not fetch that file, and without it vectors would be
+        pooled in another way.
         """
         if _UNLISTED not in files or MODULES in files:
             return True
@@ -270,7 +284,7 @@ class _Client:
             self.library.try_to_load_from_cache, MODULES, revision=folder.name) is not None
 
     def _place(self, files: Sequence[str]) -> Path | None:
-        """Return the folder in the cache that has all of some files of the revision, or None."""
+        """Return the folder of the revision in the cache, or None unless it has all of these files."""
         revision = self._revision or self.library.constants.DEFAULT_REVISION
         paths = [self.call(self.library.try_to_load_from_cache, file, revision=revision) for file in files]
         if not all(isinstance(path, str) for path in paths):
@@ -278,7 +292,7 @@ class _Client:
         return Path(paths[0]).parents[files[0].count("/")]      # as many folders up as the name of the file has
 
     def _choose(self, folder: _ListedFolder) -> tuple[str, list[str]]:
-        """Return the path of the model in a repository, "" for all of it, and the files that loading it reads.
+        """Return (path of the model in a repository, or "" for all of it; paths of the files that loading it reads).
 
         The weights come last. Raises `HubError` for a repository without a model, or with several.
         """
@@ -301,7 +315,7 @@ class _Client:
 
     @property
     def _has_secret(self) -> bool:
-        """Whether the address of the hub has a password, which messages of the library show in any form."""
+        """Whether the address of the hub holds a password, which messages of the library could then show."""
         address: str = self.library.constants.ENDPOINT
         return without_credentials(address) != address
 
@@ -310,7 +324,7 @@ class _Client:
         return self._name.repository + (f" at revision {shown(self._revision)}" if self._revision else "")
 
     def _explained(self, error: Exception) -> HubError:
-        """Return our error for one of the library."""
+        """Return the engine's error for an exception of the library, with advice where there is some."""
         known, what, hub = self._utils, self._described, without_credentials(self.library.constants.ENDPOINT)
         status = getattr(getattr(error, "response", None), "status_code", None)
         log_in = "log in with hf auth login, or set HF_TOKEN to a token that may read it"
@@ -336,7 +350,8 @@ class _Client:
                             f"({error.strerror}); set HF_HOME to a folder that can")
         if isinstance(error, known.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
             return self._explained(error.__cause__)
-        detail = "" if self._has_secret else f": {without_credentials(_first_line(error))}"     # such as a proxy's
+        # A message may name a proxy with its password; one that shows the hub's own is left out.
+        detail = "" if self._has_secret else f": {without_credentials(_first_line(error))}"
         reason = f"HTTP {status}" if status else f"{type(error).__name__}{detail}"
         return _UnreachableError(f"{what} could not be fetched from {hub} ({reason})")
 
@@ -353,10 +368,11 @@ def _refuse_early(folder: ModelFolder) -> None:
 
 
 def _alone(files: Iterable[str]) -> list[str]:
-    """Return the files that are a model each, and of a model in several files the first."""
+    """Return the paths of the files that are each a whole model; of a model in several files, the first one."""
     alone = sorted(file for file in files if file.endswith(ALONE))
     return [file for file in alone if file == named_parts(file)[0]]
 
 
-def _first_line(error: Exception) -> str:       # "" for an error without a message
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message; "" if it has none."""
     return next(iter(str(error).strip().splitlines()), "")

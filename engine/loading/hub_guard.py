@@ -1,9 +1,9 @@
-"""Check what a hub answers before `huggingface_hub` makes paths of it, and stop a file that grows beyond its size.
+"""Check the answers of a hub before `huggingface_hub` makes paths of them, and stop a file that exceeds its size.
 
-The library joins the ETag of a file and the commit of an answer to the folder of its cache as they are, so that a hub,
-or a mirror of it, could write files elsewhere. There is no place for a check but its own functions: they are wrapped
-once, and raise a `HubError` in place of what would leave the cache. What is right passes unchanged. They are wrapped
-for the whole process, because the library downloads in threads of its own, which no context of ours reaches.
+The library joins the ETag of a file and the commit of an answer to the folder of its cache unchecked, so that a hub, or
+a mirror of it, could write files elsewhere. There is no place for a check but the library's own functions: `guard`
+wraps them, so that they raise a `HubError` for such an answer. They are wrapped for the whole process, because the
+library downloads in threads of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..base.errors import HubError, shown
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _ETAG = re.compile(r"(?!.*\.\.)[\w+=-][\w.+=-]{0,254}", re.ASCII)
-"""A name of a file: hashes of the hub and its mirrors have these characters."""
+"""Matches an ETag that can be the name of a file: hashes of the hub and its mirrors have these characters."""
 _REVISION = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]+")
-"""The characters of a ref in git."""
+"""Matches a name with the characters of a ref in git."""
 MOST_OF_UNKNOWN_SIZE = 2**28
-"""Limit on the bytes of a file of text, which has one of the ends in `_TEXTS`, if the hub does not state its size."""
+"""Limit on the bytes of a file whose name ends as a text's does (`_TEXTS`), if the hub does not state its size."""
 _TEXTS = (".json", ".txt", ".md", ".jinja", ".py", ".gitattributes")
 
 
@@ -55,7 +55,7 @@ def checked_files(files: Iterable[Any]) -> set[str]:
 
 
 def guard(library: Any) -> None:
-    """Wrap the functions of `huggingface_hub.file_download` that bring what a hub answers; does nothing twice."""
+    """Wrap the functions of `library`, the module huggingface_hub.file_download, that read a hub's answers, once."""
     for name, wrap in (("get_hf_file_metadata", _with_checked_answer), ("http_get", _with_limited_file),
                        ("_xet_file_metadata_from_tree_cache", _with_checked_entry)):
         function = getattr(library, name, None)     # the last one is in some versions alone
@@ -73,12 +73,12 @@ def _check_etag(etag: Any) -> None:
 
 
 def _with_checked_answer(function: Callable[..., Any]) -> Any:
-    """Wrap what asks the hub for a file's ETag and commit, so that both are checked before they are used."""
+    """Wrap the function that asks the hub for a file's ETag and commit, so that both are checked before use."""
     @wraps(function)
     def get_metadata(*args: Any, **options: Any) -> Any:
         try:
             metadata = function(*args, **options)
-        except Exception as error:      # the library keeps the commit of an answer without a file, too
+        except Exception as error:      # the library also uses the commit of an answer that has no file
             headers = getattr(getattr(error, "response", None), "headers", {})
             if (commit := headers.get("X-Repo-Commit")) is not None:
                 checked_commit(commit)
@@ -107,7 +107,9 @@ def _with_checked_entry(function: Callable[..., Any]) -> Any:
 
 
 def _with_limited_file(function: Callable[..., Any]) -> Any:
-    """Wrap what downloads a file, perhaps from byte `resume_size` on, so that no more than its size is written."""
+    """Wrap the function that downloads a file, perhaps from byte `resume_size` on, so that it writes no more than its
+    stated size.
+    """
     @wraps(function)
     def get(url: str, temp_file: Any, *args: Any, **options: Any) -> Any:
         size = options.get("expected_size")
@@ -124,6 +126,7 @@ class _LimitedFile:
     """A file that takes no more bytes than the hub stated; an answer that is compressed could unpack to any size."""
 
     def __init__(self, file: Any, size: int, start: int, url: str):
+        """size: the most bytes after position `start` of the open file. url: for messages."""
         self._file, self._size, self._start, self._url = file, size, start, url
 
     def write(self, data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Read the folders of Hugging Face and of sentence-transformers."""
+"""Read the folders of models of Hugging Face and of sentence-transformers, for load.py: `FolderSource`."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ Export its numbers where you trust the file,
     numpy.savez("head.npz", coef=head.coef_, intercept=head.intercept_, classes=head.classes_)
 and move it out of the folder. The logits of texts are then engine.encode(texts) @ coef.T + intercept"""
 _GENERATES = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "WithLMHead", "MTModel")
-"""How the names of the classes of transformers end that generate tokens."""
+"""Ends of the names of the classes of transformers that generate tokens."""
 _WITH_HEAD = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
               "ForQuestionAnswering": "answer"}
-"""How the names of the classes end whose heads the engine runs on encoders alone, and the commands for these heads."""
+"""Ends of the names of the classes whose heads the engine runs on encoders alone, and the commands for these heads."""
 
 
 _TABLES = {Static: read_static, SparseStatic: read_sparse_static}
@@ -77,19 +77,20 @@ _TABLES = {Static: read_static, SparseStatic: read_sparse_static}
 
 @dataclass(frozen=True)
 class _Home:
-    """What the folder of a first module holds, before the other modules say how it is used."""
+    """The contents of the folder of a first module, before the other modules say how it is used."""
 
     encoder: Transformer
-    """Without its text settings, heads and modules, unless it is static."""
+    """The encoder, still without its text settings, heads and modules, unless it is static."""
     part: Part | None = None
-    """None for a static model."""
+    """How the family reads the encoder; None for a static model."""
     values: Values = field(default_factory=dict)
     """The contents of config.json."""
     heads: Weights = field(default_factory=dict)
     """The tensors of heads."""
     dense: tuple[Dense, ...] = ()
-    """A map of the pooled vector among the tensors of the encoder."""
+    """A linear map of the pooled vector, if the tensors of the encoder have one."""
     translates: bool = False
+    """Whether the folder may hold vocabularies of Marian or M2M100 (`Family.translates`)."""
     unread: tuple[str, ...] = ()
     """The names of tensors that the family leaves out."""
     has_images: bool = False
@@ -128,7 +129,7 @@ class FolderSource(Source):
         return family.generates if any(name.endswith(_GENERATES) for name in names) else "encode"
 
     def _refuse_head(self, family: Family, values: Values) -> None:
-        """Raise `UnsupportedError` for a class with a head, which would be lost in a model that generates."""
+        """Raise `UnsupportedError` if config.json names a class with a head, which a model that generates lacks."""
         names = values.get("architectures")
         for name in names if isinstance(names, list) else []:
             command = next((tried for end, tried in _WITH_HEAD.items() if str(name).endswith(end)), None)
@@ -156,7 +157,7 @@ class FolderSource(Source):
         return read_logit_score(self.folder)
 
     def read(self, kind: str, task: str | None) -> Model:
-        """Return the model, whose encoder alone is read for the kind "encode"."""
+        """Return the model for a kind of use; for "encode", only its encoder is read."""
         self._spells = kind == "transcribe" and _gives_letters(*_family(self.folder, "AutoModelForCTC"))
         if self._spells:
             return self._read_letters(task)
@@ -182,15 +183,15 @@ class FolderSource(Source):
         if not self.folder.has(MODULES) and (model := self._read_headed_decoder(task)) is not None:
             return model
         routes = find_routes(self.folder)
-        known: dict[str, _Home] = {}        # tasks may share modules, or folders of them: each is read once
+        known: dict[str, _Home] = {}        # by folder; tasks may share modules, or their folders: each is read once
         if isinstance(routes, Modules):
             encoder = self._read_modules(routes, task, known)
             return Model(encoder=encoder, images=self._images_beside(routes, known[str(routes.home)]))
         chosen = [*routes.tasks.values(), *([] if routes.default is None else [routes.default])]
-        read = {key: self._read_modules(modules, task, known)
-                for key, modules in {id(modules): modules for modules in chosen}.items()}
-        return Model(encoder=None if routes.default is None else read[id(routes.default)],
-                     routes={name: read[id(modules)] for name, modules in routes.tasks.items()})
+        unique = {id(modules): modules for modules in chosen}
+        encoders = {key: self._read_modules(modules, task, known) for key, modules in unique.items()}
+        return Model(encoder=None if routes.default is None else encoders[id(routes.default)],
+                     routes={name: encoders[id(modules)] for name, modules in routes.tasks.items()})
 
     def _images_beside(self, modules: Modules, home: _Home) -> Transformer | None:
         """Return the encoder of images in the folder of an encoder of texts; None if there is none that runs."""
@@ -203,9 +204,9 @@ class FolderSource(Source):
             return None
 
     def _read_modules(self, modules: Modules, task: str | None, known: dict[str, _Home]) -> Transformer:
-        """Return the encoder of some modules; known: what has been read, by folder, which other modules may share.
+        """Return the encoder that these modules make. known: the folders that were read, which other modules may share.
 
-        Raises `WeightsError`, `UnsupportedError` and `InputError`.
+        Adds the folder of the first module to `known`. Raises `WeightsError`, `UnsupportedError` and `InputError`.
         """
         place = str(modules.home)
         if place not in known:
@@ -222,7 +223,7 @@ class FolderSource(Source):
                        token_modules=self._token_modules(modules, home))
 
     def _read_table(self, modules: Modules, task: str | None) -> _Home:
-        """Read the folder of a first module that has a table; it holds its text settings and heads, too."""
+        """Read the folder of a first module that is a table of static vectors; raises an error for any task."""
         self.refuse_task(task, "a static model has none; leave it out")
         return _Home(encoder=_TABLES[type(modules)](modules.home, self._memory))
 
@@ -238,14 +239,15 @@ class FolderSource(Source):
         with home.within(CONFIG):
             part = read(values)
         check_code(modules, part.config)
-        own = {LINEAR: LINEAR} if modules.colbert is not None and modules.colbert.is_stanford else {}
-        names: dict[str, str | None] = {}       # of all tensors, by those in the files; None for what is left out
+        colbert = {LINEAR: LINEAR} if modules.colbert is not None and modules.colbert.is_stanford else {}
+        names: dict[str, str | None] = {}       # canonical names by those in the files; None for a tensor left out
 
         def note_name(tensor: str) -> str | None:
-            return names.setdefault(tensor, own.get(tensor) or part.names.rename(tensor))
+            """Return the canonical name of a tensor, and note it in `names`."""
+            return names.setdefault(tensor, colbert.get(tensor) or part.names.rename(tensor))
 
         tensors = home.tensors(note_name, keep_float16=True, memory=self._memory)
-        linear = tensors.pop(LINEAR, None) if own else None
+        linear = tensors.pop(LINEAR, None) if colbert else None
         with home.within():
             heads = take_arrays(tensors, HEAD_PREFIX)
             config, weights = part.take(_with_adapter(part, tensors, task))
@@ -274,7 +276,7 @@ class FolderSource(Source):
                                 f"no vectors. {ALONE}")
 
     def _text(self, modules: Modules, home: _Home) -> TextConfig | None:
-        """Return the text settings of some modules; None if the folder has no vocabulary that the engine can read."""
+        """Return the text settings of an encoder; None if it reads no text or has no vocabulary for the engine."""
         if isinstance(home.encoder.stem, Waveform):     # it reads no texts; its vocabulary is that of the head
             return None
         if home.part is None:       # a table
@@ -282,23 +284,24 @@ class FolderSource(Source):
         if isinstance(home.encoder.stem, Patches):      # the folder's tokenizer is that of its other encoder
             return None
         text = read_text(modules, home.part.config, translates=home.translates)
-        if text is not None and not isinstance(modules, Pooled) and home.part.text is not None:     # no module says how
+        # No module states the pooling, so the family's own applies.
+        if text is not None and not isinstance(modules, Pooled) and home.part.text is not None:
             with modules.home.within():
                 text = home.part.text(text, tokenizer_settings(modules.home))
         return text
 
     def _heads(self, modules: Modules, home: _Home, text: TextConfig | None) -> tuple[Head, ...]:
-        """Return the heads of some modules; text: their text settings, or None."""
+        """Return the heads of an encoder; text: its text settings, or None. Warns of heads that are left out."""
         folder, config, heads = modules.home, home.encoder.config, home.encoder.heads
         if home.part is not None:
-            values = home.values | stated_pair_function(self.folder)        # of a cross-encoder
+            values = home.values | stated_pair_function(self.folder)        # which a cross-encoder's folder states
             with folder.within():
                 heads = with_tokens(read_heads(home.part.names.heads, values, config, home.heads), text, folder)
             warn_of_head(folder, home.values, tasks_of(heads), (*home.unread, *home.heads))
             heads = with_spelling(heads, folder) if self._spells else without_letters(heads)
             if not home.has_images:
                 warn_of_images(folder, home.unread)
-            if text is not None and not isinstance(modules, Late | Splade):     # which are no BGE-M3
+            if text is not None and not isinstance(modules, Late | Splade):     # other models may be a BGE-M3
                 heads += read_bge_m3(folder, text, config.vocab_size, self._memory)
         if stated := sparse_settings(modules):
             with folder.within():
@@ -306,19 +309,19 @@ class FolderSource(Source):
         return heads
 
     def _token_modules(self, modules: Modules, home: _Home) -> tuple[Module, ...]:
-        """Return the modules that change the vectors of tokens."""
+        """Return the modules that change the vectors of tokens, in the order in which they run."""
         colbert = modules.colbert
         read = read_modules(modules.before, name=TOKENS, memory=self._memory, usual=TOKENS if colbert else SENTENCE)
         if colbert is None:
             return read
-        if not colbert.is_stanford:     # but PyLate's, which scales the vectors of tokens itself
+        if not colbert.is_stanford:     # a folder of PyLate, whose code scales the vectors of tokens to length 1
             scaled = any(isinstance(module, Normalize) for module in read)
             return read if scaled else (*read, Normalize(source=TOKENS, target=TOKENS))
         with modules.home.within():
             return stanford_modules(colbert, home.linear, home.encoder.config.hidden_size)
 
     def _read_headed_decoder(self, task: str | None) -> Model | None:
-        """Return a model whose head reads its decoder's vectors; None if the head reads the encoder, or there is none.
+        """Return the model if it has a head that reads its decoder's vectors (BART), otherwise None.
 
         The names of the head are listed with the encoder's, and `Model.encoder` holds the head.
         """
@@ -336,6 +339,7 @@ class FolderSource(Source):
         arrays = self._arrays_of(parts)
 
         def of_head(name: str) -> str | None:
+            """Return the canonical name of a tensor of the head; None for another tensor."""
             renamed = encoder.names.rename(name)
             return renamed if renamed is not None and renamed.startswith(HEAD_PREFIX) else None
 
@@ -354,11 +358,12 @@ class FolderSource(Source):
         return replace(model, encoder=replace(model.encoder, text=text, heads=heads))
 
     def _arrays_of(self, parts: Parts) -> dict[str, np.ndarray]:
-        """Return the tensors that one of the parts has a name for, by their names in the files."""
+        """Return the tensors that one of the parts reads, by their names in the files."""
         names = [part.names.rename for part in (parts.encoder, parts.decoder) if part is not None]
         unread: list[str] = []
 
         def wanted(name: str) -> str | None:
+            """Return the name of a tensor that a part reads; None for another one, which is noted in `unread`."""
             if any(rename(name) is not None for rename in names):
                 return name
             unread.append(name)
@@ -369,7 +374,7 @@ class FolderSource(Source):
         return arrays
 
     def _read_generator(self, kind: str, task: str | None) -> Model:
-        """Read a model that generates; kind: of use, as the caller asked for it."""
+        """Return a model that generates; kind: of use, "generate" or "transcribe", as the caller asked for it."""
         family, values = _family(self.folder, "AutoModelForCausalLM")
         if family.read_generator is None:
             raise self.refuse_kind(kind, "transcribe" if _gives_letters(family, values) else "encode")
@@ -404,14 +409,20 @@ def _gives_letters(family: Family, values: Values) -> bool:
 
 
 def _generation(folder: ModelFolder, values: Values, handled: tuple[str, ...]) -> GenerationConfig:
-    """Return the settings of a folder; values: its config.json, where older folders keep them. handled: `Parts`'."""
+    """Return the settings of generation of a folder, from generation_config.json, or in older folders from config.json.
+
+    values: the contents of config.json. handled: keys that the family reads itself (`Parts.handled`).
+    """
     stated = folder.has(GENERATION)
     with folder.within(GENERATION if stated else CONFIG):
         return settings_of(folder.read_object(GENERATION) if stated else None, values, handled)
 
 
 def _with_adapter(part: Part, weights: dict[str, np.ndarray], task: Any) -> dict[str, np.ndarray]:
-    """Return renamed weights with the adapter of a task merged; raises `InputError` for an unknown task."""
+    """Return renamed weights with the adapter of a task merged into them; task=None for no adapter.
+
+    Raises `InputError` for an unknown task, and `UnsupportedError` for a task of a model without adapters.
+    """
     if not isinstance(task, str | None):
         raise InputError(f"task must be the name of one of the model's tasks, or None, not {shown(task)}")
     if part.adapters is not None:
@@ -422,7 +433,7 @@ def _with_adapter(part: Part, weights: dict[str, np.ndarray], task: Any) -> dict
 
 
 def _number_of(array: np.ndarray) -> float:
-    """Return the one number of an array; raises `WeightsError`."""
+    """Return the one number of an array, logit_scale or logit_bias; raises `WeightsError` if it is impossible."""
     number = float(widened(array).reshape(-1)[0]) if array.size == 1 else math.nan
     if not abs(number) <= GREATEST_CONTRAST:
         raise WeightsError(f"logit_scale and logit_bias must be one number each, from -{GREATEST_CONTRAST} to "
@@ -431,7 +442,7 @@ def _number_of(array: np.ndarray) -> float:
 
 
 def _take_own_dense(weights: dict[str, np.ndarray]) -> tuple[Dense, ...]:
-    """Remove the map of the pooled vector that a family has among its weights, and return it."""
+    """Return the linear map of the pooled vector, if a family has one among its weights; removes it from `weights`."""
     if "dense.0.weight" not in weights:
         return ()
     bias = weights.pop("dense.0.bias", None)
@@ -440,18 +451,18 @@ def _take_own_dense(weights: dict[str, np.ndarray]) -> tuple[Dense, ...]:
 
 def assemble(folder: object, parts: Parts, arrays: Mapping[str, np.ndarray], generation: GenerationConfig,
              source: TextConfig | None, target: TextConfig | None) -> Model:
-    """Return the model of arrays under the names of a file; its parts share the memory of arrays that both read.
+    """Return a model that generates, from arrays by their names in a file; parts share arrays that both read.
 
-    folder: what an error message begins with. source, target: the tokenizers of the encoder and of the decoder.
+    folder: the beginning of error messages. source, target: the text settings of the encoder and of the decoder.
     """
     encoder = None if parts.encoder is None else assemble_part(folder, parts.encoder, arrays, source)
     return Model(encoder=encoder, decoder=assemble_part(folder, parts.decoder, arrays, target), generation=generation)
 
 
 def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], text: TextConfig | None) -> Transformer:
-    """Return one part of a model from arrays under the names of a file; folder: what an error message begins with."""
+    """Return one part of a model from arrays by their names in a file. folder: the beginning of error messages."""
     renamed = _renamed(folder, arrays, part.names.rename)
-    text = None if text is None else replace(text, feeds_token_types=False)
+    text = None if text is None else replace(text, feeds_token_types=False)     # no model that generates reads them
     try:
         return _transformer(part, *part.take(renamed), text)
     except (UnsupportedError, WeightsError) as error:
@@ -460,7 +471,10 @@ def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], 
 
 def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray],
                  text: TextConfig | None = None) -> Transformer:
-    """Return a part of a model from its renamed tensors, of which those called stem. make its input layer."""
+    """Return a part of a model from its tensors by canonical names; "stem." begins the names of its input layer's.
+
+    Removes the tensors of the input layer and of the pooling from `weights`, and keeps the rest.
+    """
     arrays = take_arrays(weights, "stem.")
     stem = part.stem and part.stem({name: widened(array) for name, array in arrays.items()})
     arrays = take_arrays(weights, "pooling.")
@@ -470,6 +484,6 @@ def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray],
 
 def _renamed(folder: object, arrays: Mapping[str, np.ndarray],
              rename: Callable[[str], str | None]) -> dict[str, np.ndarray]:
-    """Return the arrays that `rename` names, which are the same memory for both parts of a model."""
+    """Return, by their new names, the arrays for which `rename` returns a name; they are not copied."""
     with naming(folder, "remove the wrong one"):
         return {name: arrays[old] for name, old in wanted_names(arrays, rename).items()}

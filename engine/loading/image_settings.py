@@ -1,4 +1,4 @@
-"""Read how a model needs its images, from the preprocessor_config.json of a folder: the forms of all versions.
+"""Read how images become the pixels that a model reads, from preprocessor_config.json in the forms of all versions.
 
 The defaults are those of the image processors of transformers 5, under their older names too.
 """
@@ -14,14 +14,16 @@ from ..model.image_config import FILTERS, ImageConfig
 from .other_libraries import CONFIG
 
 SETTINGS, ALL_SETTINGS = "preprocessor_config.json", "processor_config.json"
-"""The file of an image processor, and that of all processors of a model, which may hold the same under a key."""
-_INSIDE = "image_processor"
+"""The file of an image processor, and the file of all processors of a model, which may hold the same under a key."""
+_INSIDE = "image_processor"        # that key
 _STANDARD = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 _CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
 _ALL = {"do_resize": True, "do_center_crop": False, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255,
         "do_pad": False, "default_to_square": True, "do_convert_rgb": False}
 _CROPPED = _ALL | _CLIP | {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224},
                            "do_center_crop": True, "resample": 3, "do_convert_rgb": True}
+"""What several processors share: the numbers by which colors are normalised, the switches, and the sizes with a
+crop."""
 PROCESSORS: dict[str, dict[str, Any]] = {
     "ViT": _ALL | _STANDARD | {"size": {"height": 224, "width": 224}, "resample": 2},
     "DeiT": _ALL | _STANDARD | {"size": {"height": 256, "width": 256}, "crop_size": {"height": 224, "width": 224},
@@ -36,6 +38,7 @@ _OF_MODEL = {"vit": "ViT", "deit": "DeiT", "dinov2": "Bit", "dinov2_with_registe
              "clip_vision_model": "CLIP", "siglip": "Siglip", "siglip_vision_model": "Siglip"}
 """The processor of a model_type, for a file that names none."""
 _ENDS = ("ImageProcessorFast", "ImageProcessorPil", "ImageProcessor", "FeatureExtractor")
+"""Ends of the names of classes, before which the name of the processor stands."""
 
 
 def image_files(folder: ModelFolder) -> list[str]:
@@ -46,7 +49,7 @@ def image_files(folder: ModelFolder) -> list[str]:
 
 
 def read_image_settings(folder: ModelFolder, model_type: str) -> ImageConfig | None:
-    """Return how a model needs its images; None if the folder does not say it.
+    """Return how images become the pixels that a model reads; None if the folder does not state it.
 
     Raises `WeightsError` for impossible settings, and `UnsupportedError` for a processor that the engine lacks.
     """
@@ -64,6 +67,7 @@ def read_image_settings(folder: ModelFolder, model_type: str) -> ImageConfig | N
 
 
 def _config_of(values: Mapping[str, Any], model_type: str) -> ImageConfig:
+    """Return the settings of images from the contents of an image processor's file; raises as its caller says."""
     usual = PROCESSORS[_processor_of(values, model_type)]
     stated = usual | {key: value for key, value in values.items() if value is not None}
     flags = {key: stated[key] for key in ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_pad",
@@ -104,9 +108,9 @@ def _processor_of(values: Mapping[str, Any], model_type: str) -> str:
 
 
 def _size_of(value: Any, square: bool, key: str = "size") -> dict[str, Any]:
-    """Return the options of `ImageConfig` for a size: a number, two numbers, or an object with their names.
+    """Return the options of `ImageConfig` for a size in pixels: a number, two numbers, or an object with their names.
 
-    square: whether a number is that of both sides, and not of the shorter one.
+    square: whether a single number is the length of both sides, and not of the shorter one. key: for messages.
     """
     if type(value) is int:
         return {"size": (value, value)} if square else {"shortest_edge": value}
@@ -134,13 +138,14 @@ def _filter_of(value: Any) -> str:
 
 
 def _number(key: str, value: Any) -> float:
+    """Return the number under a key as a float; raises `WeightsError` unless it is one of at most 1e6."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e6:
         raise WeightsError(f"{key} must be a number, not {shown(value)}")
     return float(value)
 
 
 def _three(key: str, value: Any) -> tuple[float, ...]:
-    """Return the numbers of red, green and blue, of which one number stands for all."""
+    """Return the numbers of red, green and blue under a key, where one number may stand for all three."""
     numbers = value if isinstance(value, list) else [value] * 3
     if len(numbers) != 3:
         raise WeightsError(f"{key} must be a number or three numbers, not {shown(value)}")

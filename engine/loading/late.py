@@ -22,19 +22,20 @@ from ..text.special_tokens import token_ids
 from .head_tokens import stated_token
 
 _OTHER_MASKS = ("deberta", "deberta-v2")
-"""The families whose classes in transformers mask in both directions: a token that no other token may read reads none
-itself, so that its vector is the same at every place."""
+"""Families that mask attention in both directions in transformers: a token to which no other token may attend attends
+to none itself, so that its vector is the same at every place."""
 _EXPANSION = ("strategy", "attend", "token", "length")
+"""The keys of a query_expansion."""
 _MASK = ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")
-"""The settings of a query_expansion, and those of the module MultiVectorMask."""
+"""The keys of the module MultiVectorMask."""
 
 
 def read_late(folder: ModelFolder, settings: Mapping[str, Any], mask: tuple[Mapping[str, Any], str] | None,
               text: TextConfig, config: ModelConfig) -> LateConfig:
     """Return how texts become vectors of tokens; raises `WeightsError` and `UnsupportedError`.
 
-    folder: that of the Transformer. settings: of this module. mask: the settings of MultiVectorMask and the file that
-    states them, None without one.
+    folder, settings: of the module Transformer. mask: the settings of the module MultiVectorMask and the name of their
+    file; None without the module. text, config: of the model.
     """
     expansion = _expansion(folder, settings.get("query_expansion"), text)
     masks = {} if mask is None else _masks(*mask, text)

@@ -1,4 +1,4 @@
-"""Say which tensors of a file nobody reads: heads that the engine does not run, and tensors that no family knows.
+"""Warn of tensors in a file that are left out: of heads that the engine does not run, of images, or unknown ones.
 
 A tensor that the encoder or the decoder itself could need is never left out: it is an error of the weights.
 """
@@ -24,25 +24,25 @@ TASKS = TASK_OF_CLASS | {"ForAudioClassification": "classify", "ForMultipleChoic
 """The task of each kind of model that has a head, by the end of the name of its class."""
 _OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector|"
                        r"\w*predictions)(?:\.|$)")
-"""How the names of the tensors of heads begin, in a file whose other tensors have no prefix."""
+"""Matches the beginning of a tensor's name if it is a head's, in a file whose other tensors have no prefix."""
 _OF_IMAGES = re.compile(r"(?:model\.)?(?:vision_\w+|visual_\w+|multi_modal_projector)\.")
-"""How the names of the tensors begin that read the images of a model of texts and images."""
+"""Matches the beginning of a tensor's name if it reads the images of a model of texts and images."""
 
 
 def drop_extra(place: object, names: Names, config: ModelConfig, weights: dict[str, Any],
                files: Collection[str]) -> None:
-    """Remove tensors that belong to a head which nobody knows, with a warning that names them.
+    """Remove from `weights` the tensors of a head that the family does not know, with a warning that names them.
 
-    weights: by their names here; a tensor that the family does not know has the name in the file. files: the names of
-    all tensors in the file. In a file of a model with a head, the tensors of the model itself have a prefix, such as
-    "bert.", and those of the head have none.
+    place: the beginning of the warning. weights: by canonical names; a tensor that the family does not know has its
+    name in the file. files: the names of all tensors in the file. In a file of a model with a head, the tensors of the
+    model itself have a prefix, such as "bert.", and the head's have none.
     """
     stated = (names.prefix,) if isinstance(names.prefix, str) else names.prefix
     prefixes = tuple(prefix for prefix in stated if prefix)
     is_prefixed = bool(prefixes) and any(name.startswith(prefixes) for name in files)
     expected = expected_shapes(config)
     unknown = [name for name in weights if name not in expected and name in files]
-    extra = [name for name in unknown if not name.startswith(prefixes or "\0")      # no name begins with "\0"
+    extra = [name for name in unknown if not name.startswith(prefixes or "\0")      # "\0" is the beginning of no name
              and (is_prefixed or _OF_HEADS.match(name))]
     for name in extra:
         del weights[name]
@@ -54,7 +54,8 @@ def drop_extra(place: object, names: Names, config: ModelConfig, weights: dict[s
 def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str], unread: Iterable[str]) -> None:
     """Warn of a head that config.json names and that the files have, but that does not run.
 
-    tasks: those of the heads that were read. unread: the names of tensors of heads, and of what the family leaves out.
+    tasks: of the heads that were read. unread: the names of tensors of heads, and of tensors that the family leaves
+    out.
     """
     name = class_name(values)
     task = next((task for end, task in TASKS.items() if name.endswith(end)), None)
@@ -70,7 +71,7 @@ def is_of_images(tensor: str) -> bool:
 
 
 def warn_of_images(place: object, unread: Iterable[str]) -> None:
-    """Warn of tensors that read images, where the text of a model alone runs; unread: the tensors that are left out."""
+    """Warn if tensors that read images are among those left out, `unread`: the model then reads texts alone."""
     if left_out := [*filter(is_of_images, unread)]:
         LOG.warning("%s: the model reads texts and images, and the engine runs its text alone: %s tensors of images "
                     "are left out, %s", place, f"{len(left_out):,}", listed(left_out))

@@ -1,4 +1,4 @@
-"""Open the path of a model, or its name on the hub, whatever its format, and read the model."""
+"""Open the path of a model, or its name on the hub, in any format, and read the model: `open_source`, `load_model`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .source import CLASS_OF_KIND, Fetched, Source
 _BARE = re.compile(r"[\w.-]+")
 _ADDRESS = re.compile(r"(?:https?://[^/]+/|hf://)([\w.-]+/[\w.-]+?)/*(?:/tree/([^/]+))?/*")
 _WITH_REVISION = re.compile(r"([\w.-]+/[\w.-]+)@(.+)")
-"""What callers write in place of org/name: a name alone, an address, and a name with its revision."""
+"""These match what callers may write in place of org/name: a name alone, an address, and a name with its revision."""
 _EXAMPLES = "sentence-transformers/all-MiniLM-L6-v2, openai-community/gpt2"
 
 
@@ -49,7 +49,7 @@ def open_source(path: str | os.PathLike[str] | Source, memory: str = "map", revi
 
 
 def _open(path: Path, memory: str) -> Source:
-    """Return the opened path of a model, by what is there; raises `WeightsError` for anything else."""
+    """Return the source for a path, by the format of the file or folder there; raises `WeightsError` for others."""
     if os.path.isdir(path):
         folder = ModelFolder(path)
         return CTranslate2Source(folder, memory) if is_ctranslate2(folder) else FolderSource(folder, memory)
@@ -89,7 +89,10 @@ def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None
 
 
 def choose_kind(source: Source, kind: str | None) -> str:
-    """Return the kind of use that the caller asks for, or for None that of the files; raises `InputError`."""
+    """Return the kind of use that the caller asks for, or for None the one of the files; raises `InputError`.
+
+    Notes in `source.kind_given` whether the caller asked.
+    """
     if kind is not None and (not isinstance(kind, str) or kind not in CLASS_OF_KIND):
         raise InputError(f"kind must be None or one of {', '.join(CLASS_OF_KIND)}, not {shown(kind)}")
     source.kind_given = source.kind_given or kind is not None
@@ -107,7 +110,7 @@ def model_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _hint(path: str) -> str:
-    """Return a sentence for a message about a path that is not there, if it was meant as a name on the hub."""
+    """Return a sentence for a message about a missing path that was meant as a name on the hub; otherwise ""."""
     if "-" in path and path in COMMANDS:
         return ". It is the name of a task; a model is loaded by its own path alone, and its methods do tasks"
     if _BARE.fullmatch(path):
@@ -119,10 +122,10 @@ def _hint(path: str) -> str:
 
 
 def find_model(path: str | os.PathLike[str], revision: str | None = None) -> tuple[Path, Fetched | None]:
-    """Return where a model is, and for a name on the hub what was fetched.
+    """Return the path of a model, and for a name on the hub what was fetched, which is None for a path.
 
-    A path that exists wins. A str of the form org/name is taken for a name if nothing called org is in the working
-    folder, or if there is a revision, which a path has not. Raises `WeightsError`, `InputError` and `HubError`.
+    A path that exists is always read. A str of the form org/name is a name on the hub if nothing called org is in the
+    working folder, or if a revision is given, which paths do not have. Raises `WeightsError`, `InputError`, `HubError`.
     """
     place, name = model_path(path), as_name(path)
     if revision is not None and (name is None or os.path.lexists(place)):
@@ -141,7 +144,7 @@ def find_model(path: str | os.PathLike[str], revision: str | None = None) -> tup
                            'For the model of this name on the Hugging Face hub say revision="main"; on the command '
                            "line, --revision main")
     try:
-        found_model = fetch(name, revision)
+        fetched = fetch(name, revision)
     except HubError as error:
         raise HubError(f"{missing}; and as the name of a model on the hub: {error}") from error
-    return found_model.path, found_model
+    return fetched.path, fetched

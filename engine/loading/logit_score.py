@@ -1,4 +1,4 @@
-"""Read which tokens the reranker in a folder of sentence-transformers scores: its module LogitScore."""
+"""Read the module LogitScore of a reranker of sentence-transformers: the tokens whose logits it compares."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MODULE = ".LogitScore"
 
 
 def read_logit_score(folder: ModelFolder) -> tuple[int, ...] | None:
-    """Return the id of the token that means "relevant", and of the one that means the contrary, if there is one.
+    """Return the id of the token that means "relevant", and of the token for "not relevant" if there is one.
 
-    None for a folder without the module. Raises `WeightsError`, and `UnsupportedError` for another input of it.
+    None for a folder without the module. Raises `WeightsError`, and `UnsupportedError` if the module reads no logits.
     """
     if (module := _module(folder)) is None:
         return None
@@ -28,10 +28,10 @@ def read_logit_score(folder: ModelFolder) -> tuple[int, ...] | None:
         raise UnsupportedError(f"{config}: module_input_name {shown(values['module_input_name'])} is not supported; "
                                "only 'causal_logits' is")
     ids = [values.get("true_token_id"), values.get("false_token_id")]
-    given = tuple(number for number in ids if number is not None)
-    if ids[0] is None or not all(type(number) is int and 0 <= number < 2**31 for number in given):
+    stated = tuple(number for number in ids if number is not None)
+    if ids[0] is None or not all(type(number) is int and 0 <= number < 2**31 for number in stated):
         raise WeightsError(f"{config}: true_token_id and false_token_id must be token ids, not {shown(ids)}")
-    return given
+    return stated
 
 
 def has_logit_score(folder: ModelFolder) -> bool:

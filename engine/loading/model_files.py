@@ -1,6 +1,7 @@
-"""Say which files of a model the engine reads, by the names that the readers have for them, before any is read.
+"""List the files of a model that the engine reads, from their names, before any of them is read.
 
-`hub.py` fetches these files and no others, and `checksum` reads them. A test compares them with what loading opens.
+`hub.py` fetches these files and no others, and `checksum` reads them. A test compares the list with the files that
+loading opens.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from .spelling import spelling_files
 from .static import stated_numbers
 
 _OF_MODEL = (MODULES, PROMPTS, SETFIT, METADATA)
-"""Files beside the whole model. SetFit's classifier is never opened: that it is there decides what loading says."""
+"""Files in the folder of the whole model. SetFit's classifier is never opened, but its presence is an error."""
 _OF_PART = (CONFIG, peft.CONFIG, GENERATION, *SETTINGS, *bge_m3.FILES, router.CONFIGS[0])
-"""Files beside a transformer or another module."""
-_BLOCK = 1 << 20
+"""Files in the folder of a transformer or of another module."""
+_BLOCK = 1 << 20       # bytes that are read at a time for a checksum
 
 
 def files_read(folder: ModelFolder) -> list[str]:
-    """Return the relative paths of the files that loading a folder reads, with those of the weights last.
+    """Return the relative paths of the files that loading a folder reads, with the weights last.
 
-    Of the folder this reads modules.json, router_config.json, each config.json and the index of split weights alone.
-    Raises `WeightsError` where these are wrong.
+    Only modules.json, router_config.json, each config.json and the index of split weights are read for this. Raises
+    `WeightsError` where these are wrong.
     """
     read = [name for name in _OF_MODEL if folder.has(name)]
     weights = []
     parts = router.module_folders(folder) if MODULES in read else [("", folder)]
     for kind, part in parts:
-        start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"   # of relative paths
+        start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"
         names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
         names += [*spelling_files(part), *image_files(part)]
         if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
@@ -50,7 +51,7 @@ def files_read(folder: ModelFolder) -> list[str]:
         index, files = (files[:1], files[1:]) if len(files) > 1 else ([], files)    # split weights: the index first
         read += [f"{start}{name}" for name in (*names, *index)]
         weights += [f"{start}{name}" for name in files]
-    read += chat_files(folder)     # which are read for a language model
+    read += chat_files(folder)     # only language models read them
     if ctranslate2.is_ctranslate2(folder):
         lists = [f"{name}.{suffix}" for name in ctranslate2.VOCABULARIES for suffix in ("json", "txt")]
         read += [name for name in lists if folder.has(name)]
@@ -59,7 +60,7 @@ def files_read(folder: ModelFolder) -> list[str]:
 
 
 def has_model(folder: ModelFolder) -> bool:
-    """Return whether a folder holds a model itself, not only files of which each is one."""
+    """Return whether a folder is a model itself, and not only a place of files that are each a model."""
     return any(map(folder.has, (MODULES, peft.CONFIG, ctranslate2.MODEL))) or folder.has_weights()
 
 
@@ -72,9 +73,9 @@ def model_files(path: Path) -> list[Path]:
 
 
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of the files that loading the path of a model reads: of their names, lengths and contents.
+    """Return a SHA-256, in hexadecimal, of the names and contents of the files that loading a path reads.
 
-    The name of the folder or of a file that is a model itself does not count, so that a copy has the same checksum.
+    The name of the folder, or of a file that is a model itself, does not count, so that a copy has the same checksum.
     Raises `WeightsError`.
     """
     files = model_files(path)
@@ -89,7 +90,8 @@ def checksum(path: Path) -> str:
     return of_all.hexdigest()
 
 
-def _blocks(file: Path) -> Iterator[bytes]:     # of `_BLOCK` bytes, and perhaps a shorter last one
+def _blocks(file: Path) -> Iterator[bytes]:
+    """Yield the contents of a file in blocks of `_BLOCK` bytes, of which the last one may be shorter."""
     with open_regular(file) as opened:
         while block := opened.read(_BLOCK):
             yield block

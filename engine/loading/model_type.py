@@ -1,6 +1,6 @@
 """Find the family of a config.json without a model_type, as transformers wrote it before version 3.
 
-The classes in `architectures` name the family, or else the tensors do: those of one family alone are all known to it.
+The class in `architectures` tells the family, or else the tensors do: only one family may know all of their names.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from .other_libraries import library_of
 
 
 def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) -> dict[str, Any]:
-    """Return the contents of a config.json with a model_type; config: the name of the file.
+    """Return the contents of a config.json, with a model_type that is found if it has none.
 
-    Raises `WeightsError` or `UnsupportedError` if no family fits the files, and `InputError` if several do.
+    config: the name of the file. Raises `WeightsError` or `UnsupportedError` if no family fits, `InputError` if several
+    do.
     """
     if "model_type" in values:
         return values
@@ -42,16 +43,17 @@ def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) ->
 
 
 def _by_keys(fitting: list[str], values: dict[str, Any]) -> list[str]:
-    """Return which of the families that the tensors fit a config.json describes: those whose own keys it has, if any.
+    """Return those of the model types in `fitting` that the keys of a config.json do not exclude.
 
-    Without such keys, a family that always has some is none of them.
+    If it has keys that only some of these families write, they alone remain; otherwise the families that would write
+    such keys are excluded.
     """
-    own = [model_type for model_type in fitting if not values.keys().isdisjoint(FAMILIES[model_type].own_keys)]
-    return own or [model_type for model_type in fitting if not FAMILIES[model_type].own_keys]
+    with_own = [model_type for model_type in fitting if not values.keys().isdisjoint(FAMILIES[model_type].own_keys)]
+    return with_own or [model_type for model_type in fitting if not FAMILIES[model_type].own_keys]
 
 
 def _fits(model_type: str, values: dict[str, Any], tensors: list[str]) -> bool:
-    """Return whether an encoder of a family has all of these tensors, and its own are all there."""
+    """Return whether the encoder of a family knows the names of all of these tensors, and has no others."""
     read = FAMILIES[model_type].read_encoder
     if read is None:
         return False

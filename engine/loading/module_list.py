@@ -1,4 +1,4 @@
-"""Find out from the modules of a sentence-transformers folder what kind of model it holds, and where its parts are.
+"""Find the kind of model in a folder of sentence-transformers, and the folders of its parts, from its modules.
 
     modules.json                        the modules and the folder of each
     <Transformer>/                      config.json, weights, tokenizer, sentence_bert_config.json
@@ -26,13 +26,14 @@ from .modules import Entry, is_last_normalize
 MODULES = "modules.json"
 """The file by which a folder of sentence-transformers is known."""
 PROMPTS = "config_sentence_transformers.json"
+"""The file of the whole model, with its prompts and its similarity."""
 SETTINGS = tuple(f"sentence_{name}_config.json"
                   for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
-"""The names that the file with the Transformer module's settings has had, in the order in which they are tried."""
+"""The names, by version, of the file with the Transformer module's settings, in the order in which they are tried."""
 
 STATIC, SPARSE_STATIC = "StaticEmbedding", "SparseStaticEmbedding"
 """The classes of modules that read texts with a table in place of a transformer."""
-_CUSTOM = "custom_st.Transformer"
+_CUSTOM = "custom_st.Transformer"      # a module that is code in the folder
 _READERS = ("Transformer", _CUSTOM)
 """The classes of modules that make token vectors for Pooling."""
 _MASK = "MultiVectorMask"
@@ -48,16 +49,16 @@ MODEL_TYPES = ("SentenceTransformer", CROSS_ENCODER, "SparseEncoder", _LATE_ENCO
 
 @dataclass(frozen=True, kw_only=True)
 class Modules:
-    """The modules of one model; those of this class itself are a transformer alone, such as that of a cross-encoder."""
+    """The modules of one model. This class itself is a transformer alone; subclasses are the other kinds of models."""
 
     folder: ModelFolder
-    """That of the whole model."""
+    """The folder of the whole model."""
     home: ModelFolder
     """The folder of the first module, which reads texts."""
     before: tuple[Entry, ...] = ()
     """The modules that change the vectors of tokens, before pooling where the model pools."""
     after: tuple[Entry, ...] = ()
-    """The modules that change the vectors of texts, but for the last Normalize."""
+    """The modules that change the vectors of texts, without the last Normalize."""
     normalize: bool = False
     """Whether the last module scales the vectors of texts to length 1."""
     colbert: Colbert | None = None
@@ -69,8 +70,9 @@ class Pooled(Modules):
     """A transformer whose token vectors are pooled to one vector for each text."""
 
     pooling: ModelFolder
+    """The folder of the module Pooling."""
     code: str | None
-    """The type of the first module where it is code of the folder."""
+    """The class of the first module if it is code in the folder, otherwise None."""
 
 
 class Static(Modules):
@@ -86,6 +88,7 @@ class Splade(Modules):
     """A transformer whose logits of words are pooled to a sparse vector for each text."""
 
     pooling: ModelFolder
+    """The folder of the module SpladePooling."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,7 @@ class Late(Modules):
     """A transformer with a vector for each token."""
 
     mask: ModelFolder | None = None
-    """The folder of MultiVectorMask."""
+    """The folder of the module MultiVectorMask; None without it."""
 
 
 def read_entries(folder: ModelFolder) -> list[Entry]:
@@ -106,18 +109,18 @@ def read_entries(folder: ModelFolder) -> list[Entry]:
 
 
 def class_of(module_type: str) -> str:
-    """Return the class name of a library module, whose package differs between versions, or another's full name."""
+    """Return the name of a module's class: without its package, which differs by version, if it is a library's own."""
     known = module_type.startswith("sentence_transformers.") or module_type == _DENSE_OF_PYLATE
     return module_type.rpartition(".")[2] if known else module_type
 
 
 def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
-    """Find the parts of a model in its modules, in their order; raises `UnsupportedError` for others.
+    """Return the kind of model that these modules make in their order; raises `UnsupportedError` for others.
 
-    folder: that of the whole model.
+    folder: of the whole model. entries: the class and the folder of each module.
     """
     kinds, homes = [kind for kind, _ in entries], [home for _, home in entries]
-    colbert = read_pylate(folder, PROMPTS)
+    colbert = read_pylate(folder, PROMPTS)      # None for a folder that PyLate did not write
     if colbert is not None or model_type_of(folder) == _LATE_ENCODER:
         return _late(folder, entries, colbert)
     if kinds == ["CLIPModel"]:
@@ -137,11 +140,12 @@ def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
 
 def _of_vectors(folder: ModelFolder, entries: list[Entry]) -> Pooled | Static:
     """Return the parts of a model with a vector for each text; raises `UnsupportedError` for other modules."""
-    kept = [entry for entry in entries if entry[0] != "Dropout"]
-    first = kept[0][0] if kept else ""
-    place = next((i for i, (kind, _) in enumerate(kept) if kind == "Pooling"), 0) if first in _READERS else 0
-    before, after = tuple(kept[1:place]), tuple(kept[place + 1 :])
-    if not (place or first == STATIC) or max(len(before), len(after)) > MOST_MODULES or not (
+    running = [entry for entry in entries if entry[0] != "Dropout"]        # Dropout acts in training alone
+    first = running[0][0] if running else ""
+    # The index of Pooling; 0 if there is none, as behind a table.
+    pooling = next((i for i, (kind, _) in enumerate(running) if kind == "Pooling"), 0) if first in _READERS else 0
+    before, after = tuple(running[1:pooling]), tuple(running[pooling + 1 :])
+    if not (pooling or first == STATIC) or max(len(before), len(after)) > MOST_MODULES or not (
             all(kind in ("Dense", "Normalize") for kind, _ in before)
             and all(kind in ("Dense", "LayerNorm", "Normalize") for kind, _ in after)):
         raise UnsupportedError(
@@ -151,10 +155,10 @@ def _of_vectors(folder: ModelFolder, entries: list[Entry]) -> Pooled | Static:
             f"SpladePooling; {SPARSE_STATIC}; or a Router to such modules")
     normalize = bool(after) and is_last_normalize(after[-1])
     after = after[:-1] if normalize else after
-    if not place:
-        return Static(folder=folder, home=kept[0][1], after=after, normalize=normalize)
-    return Pooled(folder=folder, home=kept[0][1], before=before, after=after, normalize=normalize,
-                  pooling=kept[place][1], code=first if first == _CUSTOM else None)
+    if not pooling:
+        return Static(folder=folder, home=running[0][1], after=after, normalize=normalize)
+    return Pooled(folder=folder, home=running[0][1], before=before, after=after, normalize=normalize,
+                  pooling=running[pooling][1], code=first if first == _CUSTOM else None)
 
 
 def _late(folder: ModelFolder, entries: list[Entry], colbert: Colbert | None) -> Late:
@@ -181,7 +185,10 @@ _OF_VECTORS: dict[str, Any] = {"transformer_task": "feature-extraction", "module
 
 
 def transformer_settings(folder: ModelFolder, only: dict[str, Any] = _OF_VECTORS) -> dict[str, Any]:
-    """Return the settings of a Transformer module; only: the only supported value of each key."""
+    """Return the settings of a Transformer module, {} if its folder has no file of them.
+
+    only: keys with the only value that is not refused; others raise `UnsupportedError`.
+    """
     name = next((name for name in SETTINGS if folder.has(name)), None)
     settings = folder.read_object(name) if name else {}
     refuse_others(settings, only, f"{folder.label(str(name))}: ")

@@ -22,15 +22,16 @@ Entry: TypeAlias = tuple[str, ModelFolder]
 
 _CONFIG = "config.json"
 _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
-"""Our names of the activations, by those of their classes in torch.nn."""
-_LONGEST_NAME = 100
+"""The engine's names of activations, by their classes in torch.nn."""
+_LONGEST_NAME = 100        # characters of the name of vectors
 
 
 def read_modules(entries: Sequence[Entry], name: str, memory: str, usual: str = SENTENCE) -> tuple[Module, ...]:
-    """Return the modules of some entries of modules.json, which read vectors of this name and those of each other.
+    """Return the modules of consecutive entries of modules.json.
 
-    usual: the name of the vectors that a module reads whose folder states none. Raises `UnsupportedError`, also for a
-    module that reads other vectors, and `WeightsError`.
+    name: of the vectors that come in; a module may read these, or the result of one before it, and `UnsupportedError`
+    is raised for others. usual: the name of the vectors that a module reads if its folder states none. Raises
+    `WeightsError`, too.
     """
     read, names = [], {name: None}
     for kind, folder in entries:
@@ -57,7 +58,7 @@ def is_last_normalize(entry: Entry) -> bool:
 
 
 def _names(folder: ModelFolder, usual: str = SENTENCE) -> tuple[str, str]:
-    """Return the names of the vectors that a module reads, and of those that it writes."""
+    """Return the name of the vectors that a module reads, and the name of those that it writes."""
     values = folder.read_object_or_empty(_CONFIG)
     source = usual if values.get("module_input_name") is None else values["module_input_name"]
     target = source if values.get("module_output_name") is None else values["module_output_name"]
@@ -69,6 +70,7 @@ def _names(folder: ModelFolder, usual: str = SENTENCE) -> tuple[str, str]:
 
 
 def _dense(folder: ModelFolder, memory: str, usual: str) -> Dense:
+    """Read a module Dense: a linear map with an activation, and perhaps a residual with a map of its own."""
     values, config = folder.read_object(_CONFIG), folder.label(_CONFIG)
     activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
     name = activation.rpartition(".")[2] if isinstance(activation, str) else ""
@@ -87,6 +89,7 @@ def _dense(folder: ModelFolder, memory: str, usual: str) -> Dense:
 
 
 def _layer_norm(folder: ModelFolder, memory: str) -> LayerNorm:
+    """Read a module LayerNorm of the vectors of texts."""
     size = folder.read_object(_CONFIG).get("dimension")
     arrays = _arrays(folder, {"norm.weight": (size,), "norm.bias": (size,)}, memory)
     return LayerNorm(arrays["norm.weight"], arrays["norm.bias"])

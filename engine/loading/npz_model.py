@@ -1,4 +1,4 @@
-"""The engine's own file of a model, an `.npz`: docs/npz.md describes it.
+"""Write and read the engine's own file of a model, an `.npz`; docs/npz.md describes it.
 
 The array called config holds a JSON object. Versions 1, 2 and 4 hold an encoder: format, version, model and perhaps
 text, stem and packed. Version 4 may also have heads, whose arrays are called heads.TASK.NAME, no layers, and modules
@@ -48,30 +48,31 @@ from .other_libraries import NEMO, OF_NEMO
 from .source import Source
 
 FORMAT = "encoder-engine"
+"""What the entry "format" of a file's description says."""
 ENCODER, GENERATOR, HEADED, IN_BLOCKS, OF_IMAGES = 2, 3, 4, 5, 6
-"""The newest version of a file with an encoder alone, the version of a file with a model that generates, that of an
-encoder with heads, that of any of these with weights in int4 or in blocks, and that of any of these for images. A file
-states the lowest version that can hold its model, so that older engines read the file if they can, and say that they
-are older if they cannot."""
+"""The versions of a file: the newest one with an encoder alone, then of a model that generates, of an encoder with
+heads, of any of these with weights in int4 or in blocks, and of any of these for images. A file states the lowest
+version that can hold its model, so that older engines read the file if they can, and say that they are older if not."""
 ADVICE = "see docs/npz.md for what an .npz of weights holds"
 """The end of a message about a wrong `.npz`."""
 _PARTS = ("encoder", "decoder")
 _OF_PART = {"model", "text", "stem", "images", "pooling", "dense", "packed"}
-"""The description of an encoder or a decoder in the file."""
+"""The keys of the description of an encoder or a decoder in the file."""
 _DENSE, _TOKEN_MODULES = "dense", "token_modules"
-"""The entries of the text configuration that list modules, and what the names of their arrays begin with."""
+"""The entries of the text configuration that list modules; also the beginnings of the names of the modules' arrays."""
 _MOST_PARTS = 32
+"""Limit on the encoders of a file, and on its tasks."""
 _HEADS = "heads."
-"""What the names of the arrays of heads begin with."""
+"""The beginning of the names of the arrays of heads."""
 _CALIBRATION = "calibration."
-"""What the names of the arrays of calibrations begin with. The configuration does not mention them, so that every
-version may have them, and a reader that takes the arrays that it knows leaves them alone."""
+"""The beginning of the names of the arrays of calibrations. The configuration does not mention them, so that every
+version may have them, and a reader that takes only the arrays that it knows leaves them alone."""
 _NOT_WHOLE = (".safetensors", ".bin", ".pt", ".pth")
 """Suffixes of files that hold the weights of a model, but not its configuration."""
 
 
 class HoldsModel(Protocol):
-    """What `save` writes beside a `Model`: an `Engine`, a `Generator`, a `Reranker` or a `Transcriber`."""
+    """An object whose model `save` writes: an `Engine`, a `Generator`, a `Reranker` or a `Transcriber`."""
 
     def to_model(self) -> Model:
         """Return the model, with the calibrations and the text settings of the object."""
@@ -103,7 +104,7 @@ def save(model: Model | HoldsModel, path: str | os.PathLike[str]) -> None:
 
 
 def _contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the description of a model that its `.npz` holds, and its arrays by name; raises the errors of `save`."""
+    """Return the JSON object that describes a model in its `.npz`, and its arrays by name; raises as `save` does."""
     model.check_parts("the model to save")
     if model.routes or model.images is not None:
         return _contents_of_routes(model)
@@ -125,9 +126,9 @@ def _contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the description of a model with an encoder for each task, and its arrays; raises the errors of `save`.
+    """Return the JSON object of a model with an encoder for each task, and its arrays; raises the errors of `save`.
 
-    An encoder of images beside that of texts is the one of the task `IMAGE`.
+    An encoder of images beside an encoder of texts is written as the encoder of the task `IMAGE`.
     """
     parts = list(model.parts.values())
     numbers = {id(part): i for i, part in enumerate(parts)}
@@ -141,6 +142,7 @@ def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndar
         part_document, part_arrays = _contents_of(part, f"the model to save, part {i}")
         document["parts"].append(part_document)
         for name, array in part_arrays.items():
+            # The name of an equal array of an earlier part, which the file then holds once for both.
             same = next((f"{n}.{name}" for n in range(i) if _equal(arrays.get(f"{n}.{name}"), array)), None)
             if same is None:
                 arrays[f"{i}.{name}"] = array
@@ -150,9 +152,13 @@ def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndar
 
 
 def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the description of an encoder or a decoder for the file, and its arrays; raises the errors of `save`."""
+    """Return the JSON object of an encoder or a decoder, and its arrays by name; raises the errors of `save`.
+
+    source: the beginning of error messages.
+    """
     check(part.config, part.weights, source, layout=part.layout)
     names = expected_shapes(part.config, part.weights)
+    # A packed model has panels in place of some weights; they are added below.
     weights = {name: part.weights[name] for name in names if name in part.weights}
     document: dict[str, Any] = {"model": part.config.to_json()}
     arrays: dict[str, np.ndarray] = {}
@@ -190,7 +196,7 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
 
 
 def _entry_of_modules(entry: str, modules: tuple[Module, ...]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the entry that lists modules, or none, and their arrays by name."""
+    """Return {entry: the list of the modules' descriptions}, or {} for no modules, and their arrays by name."""
     if not modules:
         return {}, {}
     arrays = {f"{entry}.{i}.{name}": array for i, module in enumerate(modules)
@@ -200,9 +206,10 @@ def _entry_of_modules(entry: str, modules: tuple[Module, ...]) -> tuple[dict[str
 
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
-    several = isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1
+    # What needs the newest version is asked first. Patches with one first token fit older versions.
+    has_first_tokens = isinstance(encoder.stem, Patches) and encoder.stem.first_count != 1
     of_images = encoder.images is not None or encoder.pooling is not None or (encoder.text is None and encoder.modules)
-    if of_images or several or any(head.config.rows in WIDE_ROWS for head in encoder.heads):
+    if of_images or has_first_tokens or any(head.config.rows in WIDE_ROWS for head in encoder.heads):
         return OF_IMAGES
     if _has_blocks(encoder):
         return IN_BLOCKS
@@ -224,24 +231,27 @@ def _has_blocks(part: Transformer) -> bool:
 
 
 def _settings_without_defaults(config: GenerationConfig) -> dict[str, Any]:
-    """Return the settings that do not have their defaults."""
+    """Return the settings of generation, by name, that do not have their defaults."""
     values = asdict(config)
     return {f.name: values[f.name] for f in fields(config) if getattr(config, f.name) != f.default}
 
 
 def _equal(a: np.ndarray | None, b: np.ndarray) -> bool:
+    """Return whether two arrays have the same type, shape and numbers; False for None."""
     return a is not None and a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)
 
 
-def _is_zip(path: Path) -> bool:        # as every .npz is, whatever its name
+def _is_zip(path: Path) -> bool:
+    """Return whether a file begins as a ZIP archive, which every .npz is, whatever its name."""
     with path.open("rb") as file:
         return file.read(2) == b"PK"
 
 
 class NpzSource(Source):
-    """An `.npz` of any version, whose arrays are mapped."""
+    """An `.npz` of any version, whose arrays are mapped into memory."""
 
     def __init__(self, path: Path, memory: str):
+        """Read the names and the description; memory: how `read_npz` keeps arrays. Raises `WeightsError`."""
         self.path = path
         if path.suffix in _NOT_WHOLE:
             raise WeightsError(f"{path}: a {path.suffix} file alone does not describe a model; load the folder that "
@@ -263,7 +273,7 @@ class NpzSource(Source):
             _check_document(self._document)
 
     def refuse_long_context(self) -> UnsupportedError:
-        """Return the error for a file, which has the one table that was chosen when it was written."""
+        """Return the error for long_context: a file has one table of positions, chosen when it was written."""
         return UnsupportedError(f"{self.path}: long_context=True chooses between two tables of positions of a folder "
                                 "or a GGUF file, and an .npz holds one; leave it out, and for the table for long "
                                 "sequences write the file anew: engine convert FOLDER OUT.npz --long-context")
@@ -275,7 +285,7 @@ class NpzSource(Source):
 
     @property
     def kind(self) -> str:
-        """Return the kind of use that the parts in the file are for."""
+        """Return the kind of use, "encode", "generate" or "transcribe", by the parts and heads in the file."""
         heads = self._document.get("heads")
         if isinstance(heads, list) and any(isinstance(head, dict) and head.get("task") == "transcribe"
                                            for head in heads):
@@ -286,12 +296,12 @@ class NpzSource(Source):
         return "transcribe" if isinstance(stem, dict) and stem.get("kind") == Frames.kind else "generate"
 
     def read(self, kind: str, task: str | None) -> Model:
-        """Return the model of the file, whole or its encoder alone."""
+        """Return the model of the file; for the task `IMAGE`, the encoder of images alone."""
         if task != IMAGE or not self._has_images:
             self.refuse_task(task, "a file has none; load or convert the folder with this task")
         if (kind == "encode") != (self.kind == "encode"):
             raise self.refuse_kind(kind, self.kind)
-        document, arrays = deepcopy(self._document), dict(self._arrays)     # what follows takes entries out of both
+        document, arrays = deepcopy(self._document), dict(self._arrays)     # the functions below remove what they read
         with naming(self.path, ADVICE), within(self.path):
             if "routes" in document:
                 model = _with_routes(document, arrays)
@@ -308,7 +318,10 @@ class NpzSource(Source):
 
 
 def _arrays_of_parts(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """Return the arrays of each part that the document describes, without the name of the part in front."""
+    """Return the arrays of each part that the document describes, by their names without the part's; empties `arrays`.
+
+    Raises `FormatError` for arrays of no part.
+    """
     for name in document["shared"]:
         if f"encoder.{name}" not in arrays or f"decoder.{name}" in arrays:
             raise FormatError(f"the shared array {shown(name)} must be one of the encoder's, and not the decoder's")
@@ -326,7 +339,10 @@ def _arrays_of_parts(document: Mapping[str, Any], arrays: dict[str, np.ndarray])
 
 
 def _transformer_of(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Transformer:
-    """Return the encoder or the decoder from the result of `_contents_of`; raises `FormatError`."""
+    """Return the encoder or the decoder that `_contents_of` described; raises `FormatError`.
+
+    Removes from `document` and `arrays` what is read; the arrays that are left are the weights.
+    """
     config = ModelConfig.from_json(document["model"])
     text = None
     modules: tuple[Module, ...] = ()
@@ -337,7 +353,7 @@ def _transformer_of(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
         tokenizer = _text_bytes("tokenizer", arrays.pop("tokenizer"), MAX_TOKENIZER)
         modules, token_modules = (_take_modules(document["text"], entry, arrays) for entry in (_DENSE, _TOKEN_MODULES))
         text = TextConfig.from_json(document["text"], tokenizer)
-    elif _DENSE in document:        # of an image encoder
+    elif _DENSE in document:        # modules of an image encoder
         modules = _take_modules(document, _DENSE, arrays)
     stem = make_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
     images = ImageConfig.from_json(document["images"]) if "images" in document else None
@@ -351,7 +367,7 @@ def _transformer_of(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
 
 
 def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Model:
-    """Return the model with an encoder for each task from the result of `_contents_of_routes`; raises `FormatError`."""
+    """Return the model with an encoder for each task that `_contents_of_routes` described; raises `FormatError`."""
     for name, same in document["shared"].items():
         if same not in arrays or name in arrays:
             raise FormatError(f"the shared array {shown(name)} must not be in the file, and {shown(same)} must be")
@@ -367,12 +383,12 @@ def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> 
 
 
 def _holds_images(document: Mapping[str, Any]) -> bool:
-    """Return whether a model with routes is an encoder of texts and one of images."""
+    """Return whether the routes of a model are an encoder of texts and one of images, and not tasks of texts."""
     return document["version"] >= OF_IMAGES and document["routes"].keys() == {IMAGE}
 
 
 def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...]:
-    """Remove the arrays of heads, and return the heads that the entry describes."""
+    """Return the heads that the entry "heads" describes; removes their arrays from `arrays`."""
     if not isinstance(document, list) or len(document) > len(TASKS):
         raise FormatError(f"the entry heads must list at most {len(TASKS)} heads, not {shown(document)}")
     return tuple(Head(config, take_arrays(arrays, f"{_HEADS}{config.task}."))
@@ -380,7 +396,7 @@ def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...
 
 
 def _take_calibrations(arrays: dict[str, np.ndarray]) -> tuple[Calibration, ...]:
-    """Remove the arrays of calibrations, and return the calibrations that they make; `Transformer` checks them."""
+    """Return the calibrations in a file, unchecked; removes their arrays from `arrays`. `Transformer` checks them."""
     by_task: dict[str, dict[str, np.ndarray]] = {}
     for name, array in take_arrays(arrays, _CALIBRATION).items():
         task, _, array_name = name.partition(".")
@@ -389,7 +405,7 @@ def _take_calibrations(arrays: dict[str, np.ndarray]) -> tuple[Calibration, ...]
 
 
 def _take_modules(document: Any, entry: str, arrays: dict[str, np.ndarray]) -> tuple[Module, ...]:
-    """Remove an entry of the text configuration that lists modules, and their arrays; return the modules."""
+    """Return the modules that an entry of the text configuration lists; removes the entry and the modules' arrays."""
     documents = document.pop(entry, []) if isinstance(document, dict) else []
     if not isinstance(documents, list) or len(documents) > MOST_MODULES:
         raise FormatError(f"the entry {entry} of the text configuration must list at most {MOST_MODULES} modules, not "
@@ -416,7 +432,8 @@ def _check_document(document: dict[str, Any]) -> None:
                           f"version {HEADED} heads, not {listed(sorted(document))}")
 
 
-def _generates(document: dict[str, Any]) -> bool:       # or has a decoder that feeds heads
+def _generates(document: dict[str, Any]) -> bool:
+    """Return whether a file has a decoder, which either generates or feeds heads (`_feeds_heads`)."""
     return document["version"] == GENERATOR or (document["version"] >= IN_BLOCKS and "decoder" in document)
 
 
@@ -457,7 +474,10 @@ def _check_generator(document: dict[str, Any]) -> None:
 
 
 def _text_bytes(name: str, array: np.ndarray, limit: int) -> bytes:
-    """Return the UTF-8 of a text, kept as uint8 or, by somebody's export by hand, as one NumPy string (UTF-32)."""
+    """Return the UTF-8 of a text in an array of uint8, or of one NumPy string (UTF-32), as other exporters write it.
+
+    name: of the array, for messages. limit: the most bytes.
+    """
     if array.size * array.dtype.itemsize > (limit if array.dtype == np.uint8 else 4 * limit):
         raise FormatError(f"the text called {name} has {array.nbytes:,} bytes; at most {limit:,} are allowed")
     if array.dtype == np.uint8:

@@ -1,4 +1,4 @@
-"""Refuse the folders of other libraries, which no change of config.json would make a model that runs here."""
+"""Refuse folders in the form of other libraries, with a message that names the library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..base.errors import UnsupportedError
 from ..files.folder import ModelFolder
 
 CONFIG = "config.json"
-"""What the folders of transformers have, and most folders of other libraries lack."""
+"""The file that folders of transformers have, and most folders of other libraries lack."""
 _OF_TRANSFORMERS = "the engine reads the form of transformers, which has a config.json with a model_type; load the " \
     "model in that form, if it was published or can be converted"
 _FILES = {
@@ -18,7 +18,7 @@ _FILES = {
                    f"{_OF_TRANSFORMERS}",
     "config.yaml": f"it describes a model of another library, such as pyannote.audio; {_OF_TRANSFORMERS}",
 }
-"""By the name of a file beside which there is no config.json: what the message says of it."""
+"""The message for each file of another library, if there is no config.json beside it."""
 NEMO = ".nemo"
 """The suffix of an archive of NVIDIA NeMo."""
 OF_NEMO = f"this is an archive of NVIDIA NeMo; {_OF_TRANSFORMERS}"
@@ -36,7 +36,7 @@ def refuse_other_library(folder: ModelFolder) -> None:
 
 
 def library_of(values: dict[str, Any]) -> str:
-    """Return the library that writes a config.json without a model_type as this one; "" for no known library."""
+    """Return the library that wrote a config.json without a model_type, by its contents; "" if it is not known."""
     if "pretrained_cfg" in values:
         return "timm"
     if any(isinstance(value, dict) and "_target_" in value for value in values.values()):

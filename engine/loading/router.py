@@ -1,4 +1,4 @@
-"""Read which modules a model of sentence-transformers runs for each task: its module Router, once called Asym.
+"""Read the module Router of sentence-transformers, once called Asym: which modules a model runs for each task.
 
     <Router>/router_config.json     types: the class of each module by its folder; structure: the folders of each route;
                                     parameters: default_route, allow_empty_key, route_mappings
@@ -20,16 +20,17 @@ from .module_list import MODULES, Late, Modules, class_of, find_modules, read_en
 from .modules import Entry
 
 ROUTER = ("Router", "Asym")
+"""The names of the class: the present one, and the older one."""
 CONFIGS = ("router_config.json", "config.json")     # the second one is the older name
 _MAPPING = re.compile(r"\((?:None|'([^']*)'), (?:None|'([^']*)'|(\(.*\)))\)")
-"""A key of route_mappings: a task and a modality, or several."""
+"""Matches a key of route_mappings: a task (group 1) and a modality (group 2), or several modalities (group 3)."""
 _TEXT = "text"
 _MOST_ROUTES = 16
 
 
 @dataclass(frozen=True)
 class Routes:
-    """The modules of each task."""
+    """The modules that run for each task."""
 
     tasks: dict[str, Modules]
     default: Modules | None
@@ -37,7 +38,10 @@ class Routes:
 
 
 def find_routes(folder: ModelFolder) -> Modules | Routes:
-    """Return the modules of a model's folder, or those of each task; raises `UnsupportedError` and `WeightsError`."""
+    """Return the modules of a model's folder, or with a Router the modules of each task.
+
+    Raises `UnsupportedError` and `WeightsError`.
+    """
     if not folder.has(MODULES):
         colbert = read_stanford(folder, CONFIGS[1])
         if colbert is None:
@@ -65,7 +69,7 @@ def module_folders(folder: ModelFolder) -> list[Entry]:
 
 
 def _read_router(folder: ModelFolder) -> tuple[dict[str, list[Entry]], dict[str, Any], str]:
-    """Return the modules of each route, the parameters, and the name of the file that states them."""
+    """Return (modules of each route, parameters, name of their file for messages) of a Router's folder."""
     name = next((name for name in CONFIGS if folder.has(name)), CONFIGS[0])
     values, config = folder.read_object(name), folder.label(name)
     types, structure, parameters = (values.get(key) for key in ("types", "structure", "parameters"))
@@ -80,7 +84,7 @@ def _read_router(folder: ModelFolder) -> tuple[dict[str, list[Entry]], dict[str,
 
 
 def _by_task(routes: dict[str, Modules], parameters: dict[str, Any], config: str) -> Routes:
-    """Return the modules of each task that the routes and their mappings name."""
+    """Return the modules of each task. routes: by name. parameters: of the Router. config: its file, for messages."""
     stated = parameters.get("route_mappings") or {}
     mappings = {}
     for key, route in stated.items() if isinstance(stated, dict) else [(shown(stated), None)]:
@@ -92,6 +96,7 @@ def _by_task(routes: dict[str, Modules], parameters: dict[str, Any], config: str
             mappings[matched[1], matched[2]] = routes[route]
 
     def route_of(task: str | None) -> Modules | None:
+        """Return the modules of a task by the order in the docstring of this file; None if no route fits."""
         keys = [(task, _TEXT), (task, None), (None, _TEXT), (None, None)]
         return next((mappings[key] for key in keys if key in mappings), routes.get(task or "", routes.get(_TEXT)))
 

@@ -1,4 +1,4 @@
-"""Read from the modules of a folder how the model tokenizes texts, and what it makes of the vectors of tokens.
+"""Read the text settings of a model from the modules of its folder: tokens, length limits, pooling and prompts.
 
 A folder without modules.json is read as SentenceTransformer reads a plain Hugging Face model: pooling is the mean of
 the token vectors, and the result is not normalised.
@@ -45,15 +45,18 @@ _FLAGS = {
 """The pooling mode of each flag of versions before 6, in the order in which the results are concatenated."""
 
 _CUSTOM_FAMILIES = ("jina_embeddings_v3",)
-"""The families whose folders bring their own module in place of Transformer, which chooses the adapter of a task."""
+"""Families whose folders bring their own module in place of Transformer; it chooses the adapter of a task."""
 _NO_LIMIT = 2**31
-"""A length limit above this number of tokens is none."""
+"""A length limit above this number of tokens means no limit."""
 SPARSE_SIMILARITY = "dot"
-"""How sparse vectors are compared where a model states nothing."""
+"""The similarity of sparse vectors where a model states none."""
 
 
 def stated_pair_function(folder: ModelFolder) -> dict[str, Any]:
-    """Return the function of the scores of pairs that a cross-encoder's folder states, in the form of config.json."""
+    """Return the function from logits to scores that a cross-encoder's folder states, as a key of config.json.
+
+    {} for another folder. `families.heads.pair_function` reads the key.
+    """
     stated = folder.read_object_or_empty(PROMPTS).get("activation_fn")
     if stated is None or model_type_of(folder) != CROSS_ENCODER:
         return {}
@@ -61,7 +64,7 @@ def stated_pair_function(folder: ModelFolder) -> dict[str, Any]:
 
 
 def sparse_settings(modules: Modules) -> dict[str, Any]:
-    """Return the fields of a head that a folder states for sparse vectors; raises `UnsupportedError`."""
+    """Return the fields of `HeadConfig` that a folder states for sparse vectors; raises `UnsupportedError`."""
     if not isinstance(modules, Splade | SparseStatic):
         return {}
     settings = _splade_pooling(modules.pooling) if isinstance(modules, Splade) else {}
@@ -70,7 +73,7 @@ def sparse_settings(modules: Modules) -> dict[str, Any]:
 
 
 def _splade_pooling(folder: ModelFolder) -> dict[str, Any]:
-    """Return the fields of a head that the folder of SpladePooling states; raises `UnsupportedError`."""
+    """Return the fields of `HeadConfig` that the folder of SpladePooling states; raises `UnsupportedError`."""
     config, values = folder.label("config.json"), folder.read_object("config.json")
     settings = {}
     for key, name, allowed in (("pooling_strategy", "sparse_pooling", SPARSE_POOLINGS),
@@ -121,7 +124,8 @@ def _text_of_pooled(modules: Pooled, text: TextConfig, config: ModelConfig) -> T
 
 def _text_of_late(modules: Late, text: TextConfig, config: ModelConfig) -> TextConfig:
     """Return the text settings of a model with a vector for each token."""
-    settings, colbert, mask = transformer_settings(modules.home), modules.colbert, None     # mask: as in `read_late`
+    # mask: the settings of MultiVectorMask and the name of their file.
+    settings, colbert, mask = transformer_settings(modules.home), modules.colbert, None
     if modules.mask is not None:
         mask = modules.mask.read_object("config.json"), modules.mask.label("config.json")
     if colbert is not None:
@@ -147,7 +151,7 @@ def _text_of_others(modules: Modules, text: TextConfig, config: ModelConfig) -> 
 
 
 def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
-    """Return text settings with those of the whole model: prompts, similarity, truncate_dim, and the last Normalize."""
+    """Return the text settings with those of the whole model: prompts, similarity, truncate_dim and normalization."""
     prompts, default_prompt_name = _prompts(modules.folder)
     vectors = modules.folder.read_object_or_empty(PROMPTS)
     similarity = vectors.get("similarity_fn_name")
@@ -162,7 +166,10 @@ def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
 
 
 def max_seq_length(folder: ModelFolder, settings: dict[str, Any], config: ModelConfig) -> int | None:
-    """Return the settings' limit on tokens, or else the tokenizer's, but at most what the position table allows."""
+    """Return the most tokens of a text; None for no limit.
+
+    It is the limit in the settings of the module, or else the tokenizer's, or the position table's if that is less.
+    """
     tokenizer = tokenizer_settings(folder)
     overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args")
     stated = [overrides.get("model_max_length") if isinstance(overrides, dict) else None,
@@ -184,10 +191,10 @@ def tokenizer_settings(folder: ModelFolder) -> dict[str, Any]:
 
 
 def _stated_by_tokenizer(folder: ModelFolder) -> tuple[Any, bool]:
-    """Return the stated truncation_side, and False if token types are not among the listed inputs of the model.
+    """Return truncation_side as tokenizer_config.json states it, and whether the model reads token types.
 
-    Without a list, the class of a tokenizer knows; transformers 5 has one that feeds no token types. Nothing else of
-    the file is kept, which may be large, so that its memory is free before the next file is read.
+    It reads them if the listed inputs have them; without a list, unless the tokenizer has the class of transformers 5
+    that feeds none. The file may be large, so that nothing else of it is kept in memory.
     """
     settings = tokenizer_settings(folder)
     names = settings.get("model_input_names")

@@ -1,4 +1,4 @@
-"""The interface of an opened model path, whatever the format of its files."""
+"""The interface of an opened model path, `Source`, which each format of files implements."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ CLASS_OF_KIND = {"encode": "Engine", "generate": "Generator", "rank": "Reranker"
 """The class that serves each kind of use."""
 ALONE = ('engine.load(path, kind="generate"), or engine convert --kind generate on the command line, takes the '
          "language model alone")
-"""What a message says of files of another use."""
+"""The end of a message about files of another use."""
 _HOLDS = {
     "encode": "an encoder, which generates no tokens",
     "generate": "a model that generates tokens",
     "rank": "a reranker",
     "transcribe": "a model of speech",
 }
+"""What the files for each kind of use hold, for messages."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,20 @@ class Fetched:
 
 
 class Source(ABC):
-    """An opened path of a model. Nothing but its description has been read."""
+    """An opened path of a model, of which only the description has been read; `read` reads the weights."""
 
     path: Path
-    """The path as the caller gave it, with `~` replaced; of a name on the hub, that in the cache."""
+    """The path as the caller gave it, with `~` replaced; for a name on the hub, the path in the cache."""
     origin: Fetched | None = None
     """The name on the hub that the caller gave, and the commit; None for a path."""
     precision: str | None = None
     """The precision in which the model will run, by its name; None for that of its weights."""
     long_context: bool = False
-    """Whether to take the rotary positions beyond the length of the training, of a model with two tables of them."""
+    """Whether a model with two tables of rotary positions shall use the one for sequences beyond its training."""
     kind_given: bool = False
     """Whether the caller said the kind of use, as with the argument `kind` of `engine.load`."""
     longest: int | None = None
-    """After `read`: the tokens of a sequence with `long_context`, of a model with two tables; None for other models."""
+    """After `read`: the most tokens of a sequence with `long_context`; None for a model without two tables."""
 
     @property
     @abstractmethod
@@ -78,7 +79,10 @@ class Source(ABC):
         return None
 
     def with_context(self, parts: Parts) -> Parts:
-        """Return parts with the decoder that `long_context` asks for; raises `UnsupportedError` if there is none."""
+        """Return parts with the decoder that `long_context` asks for, and set `longest`.
+
+        Raises `UnsupportedError` if there is no such decoder.
+        """
         self.longest = None if parts.long_decoder is None else parts.long_decoder.config.longest_sequence
         if not self.long_context:
             return parts
@@ -93,7 +97,7 @@ class Source(ABC):
                                 "Phi-3.5); this model has not, so leave it out")
 
     def refuse_kind(self, kind: str, holds: str) -> UnsupportedError:
-        """Return the error for files that hold a model for another kind of use."""
+        """Return the error for a kind of use that files with a model of the kind `holds` do not serve."""
         command = f" (on the command line, engine {holds})" if holds != "rank" else ""
         return UnsupportedError(f"{self.path}: this is {_HOLDS[holds]}, so it cannot {kind}; load it with "
                                 f"{CLASS_OF_KIND[holds]}{command}, or with engine.load, which finds the class by "
@@ -103,11 +107,11 @@ class Source(ABC):
         """Raise `UnsupportedError` for files of another use whose language model would generate without being asked."""
 
     def refuse_use(self, reason: str, kind: str, command: str) -> UnsupportedError:
-        """Return the error of `refuse_generator`. reason: what the files are. kind: of their use, with its command."""
+        """Return the error of `refuse_generator`. reason: names the other use. kind, command: of that use."""
         return UnsupportedError(f"{self.path}: {reason}; load it with {CLASS_OF_KIND[kind]} (on the command line, "
                                 f"engine {command}), or with engine.load, which finds the class by itself. {ALONE}")
 
     def refuse_task(self, task: str | None, reason: str) -> None:
-        """Raise `InputError` unless the task is None."""
+        """Raise `InputError` unless the task is None. reason: why the files have no tasks."""
         if task is not None:
             raise InputError(f"{self.path}: task={shown(task)} chooses an adapter of a folder, and {reason}")

@@ -1,4 +1,4 @@
-"""Read how a head of letters spells a text: vocab.json, and the settings of tokenizer and feature extractor."""
+"""Read which letter each output of a speech model's head stands for, from vocab.json and settings: `Spelling`."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def spelling_files(folder: ModelFolder) -> list[str]:
 
 
 def with_spelling(heads: Sequence[Head], folder: ModelFolder) -> tuple[Head, ...]:
-    """Return heads with the spelling of the head of letters, if there is one, from the files of a folder.
+    """Return heads, of which the head of letters, if there is one, gets the spelling in the files of a folder.
 
-    heads: as `read_heads` returns them. Raises `WeightsError` and `UnsupportedError`.
+    heads: the result of `read_heads`. Raises `WeightsError` and `UnsupportedError`.
     """
     return tuple(replace(head, config=replace(head.config, spelling=read_spelling(folder, head.config.outputs)))
                  if head.config.task == "transcribe" else head for head in heads)
 
 
 def without_letters(heads: Sequence[Head]) -> tuple[Head, ...]:
-    """Return the other heads: an encoder alone does without the vocabulary of the head of letters."""
+    """Return the heads without the head of letters, whose vocabulary an encoder alone does not need."""
     return tuple(head for head in heads if head.config.task != "transcribe")
 
 
 def read_spelling(folder: ModelFolder, outputs: int) -> Spelling:
-    """Return what the outputs of a head stand for; raises `WeightsError` and `UnsupportedError`."""
+    """Return what each of the `outputs` of a head stands for; raises `WeightsError` and `UnsupportedError`."""
     settings, source = folder.read_object_or_empty(FILES[0]), folder.label(FILES[0])
     name = settings.get("tokenizer_class")
     if name is not None and name not in _CLASSES:
@@ -76,7 +76,7 @@ def read_spelling(folder: ModelFolder, outputs: int) -> Spelling:
     for [token] in filter(None, special.values()):
         if token not in ids and token not in added:
             added[token] = len({*ids, *added})
-    words = {number: token for token, number in (*added.items(), *ids.items())}     # the vocabulary counts
+    words = {number: token for token, number in (*added.items(), *ids.items())}     # the vocabulary's own word wins
     unknown = special["unk_token"][0] if special["unk_token"] else ""
     delimiter = stated_token(folder, "word_delimiter_token", ("|",))
     if ids[pad] >= outputs:
@@ -125,7 +125,7 @@ def _added_tokens(folder: ModelFolder, settings: dict[str, Any]) -> dict[str, in
 
 
 def _scales(folder: ModelFolder) -> bool:
-    """Return whether recordings are scaled, by the settings of the feature extractor; raises the errors of reading."""
+    """Return whether recordings are scaled to mean 0 and variance 1, by the settings of the feature extractor."""
     name, values = _PROCESSOR, folder.read_object_or_empty(_PROCESSOR).get("feature_extractor")
     if values is None:
         name = _EXTRACTOR

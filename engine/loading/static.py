@@ -8,8 +8,9 @@ The vector of a text is the mean over its tokens, without special tokens. In a f
 texts are read as model2vec reads them: tokens of unknown words are left out, and long texts are truncated. A model is
 an encoder without layers.
 
-SparseStaticEmbedding, the query side of SPLADE models without inference for queries, has a number for each token:
-`weight` [V], or a file with the number of each token by its text. Its table is [V, 1], which a head puts into places.
+SparseStaticEmbedding, for the queries of SPLADE models that run no transformer on queries, has a number for each token:
+`weight` [V], or a file with the number of each token by its text. Its table is [V, 1], and a head puts a text's numbers
+at the places of its tokens in a sparse vector.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _CONFIG = "config.json"
 _OWN_KEYS = {"embedding_dtype", "vocabulary_quantization"}
 """Keys of config.json in folders of model2vec from version 0.10 on, of which some have no model_type."""
 _NAMES = {"embedding.weight": "table", "embeddings": "table", "mapping": "mapping", "weights": "weights"}
-"""The names here of the tensors of a static model, by those in its file."""
+"""The engine's names of the tensors of a static model, by their names in files."""
 _TOKENS = 512
-"""The most tokens of a text in model2vec, where the folder does not say another number."""
+"""The most tokens of a text in model2vec, where the folder states no other number."""
 
 
 def is_model2vec(folder: ModelFolder) -> bool:
-    """Return whether the config.json of a folder names model2vec, or has what model2vec alone writes."""
+    """Return whether the config.json of a folder names model2vec, or has keys that model2vec alone writes."""
     values = folder.read_object_or_empty(_CONFIG)
     if "model_type" in values:
         return bool(values["model_type"] == MODEL2VEC)
@@ -58,7 +59,7 @@ def is_model2vec(folder: ModelFolder) -> bool:
 def is_static(folder: ModelFolder) -> bool:
     """Return whether a folder without a modules.json holds a static model.
 
-    wordllama has no config.json, and the table of StaticEmbedding beside the tokenizer.
+    Folders of wordllama have no config.json, but StaticEmbedding's table beside the tokenizer.
     """
     if is_model2vec(folder):
         return True
@@ -70,12 +71,12 @@ def _tensor_names(folder: ModelFolder) -> set[str]:
     """Return the names of the tensors in a folder; none without weights."""
     names: set[str] = set()
     if folder.has_weights():
-        folder.tensors(lambda name: names.add(name))    # which returns None, so that no tensor is read
+        folder.tensors(lambda name: names.add(name))    # `add` returns None, so that no tensor is read
     return names
 
 
 def read_static(folder: ModelFolder, memory: str) -> Transformer:
-    """Return the static model in a folder, which reads texts and whose vectors are not scaled to unit length.
+    """Return the static model in a folder, with its text settings; its vectors are not scaled to unit length.
 
     Raises `WeightsError` and `UnsupportedError`.
     """
@@ -116,14 +117,14 @@ def read_sparse_static(folder: ModelFolder, memory: str) -> Transformer:
 
 
 def stated_numbers(folder: ModelFolder) -> Any:
-    """Return the name of the file with the number of each token that SparseStaticEmbedding states; None for weights."""
+    """Return the file of numbers by token that a SparseStaticEmbedding names, unchecked; None if weights hold them."""
     return folder.read_object_or_empty(_CONFIG).get("path")
 
 
 def _numbers_by_token(folder: ModelFolder, name: Any, text: TextConfig) -> np.ndarray:
-    """Return the number of each token [V], from a JSON object in a folder that has them by the texts of tokens.
+    """Return the number of each token, float32 [V], from a JSON file `name` that maps the texts of tokens to numbers.
 
-    Tokens that the file lacks have 0. Raises `WeightsError`.
+    A token that the file lacks has 0. Raises `WeightsError`.
     """
     if not isinstance(name, str) or not name.endswith(".json") or not name.replace(".", "").replace("_", "").isalnum():
         raise WeightsError(f"{folder.label(_CONFIG)}: path must be the name of a .json file in this folder, not "
@@ -145,7 +146,7 @@ def _numbers_by_token(folder: ModelFolder, name: Any, text: TextConfig) -> np.nd
 
 
 def _arrays(folder: ModelFolder, memory: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a folder by the values of `_NAMES`; raises `WeightsError` for others."""
+    """Return the arrays of a static model by their names in `_NAMES`; raises `WeightsError` for other tensors."""
     path = folder.path / next(iter(FORMATS))
     if folder.has(path.name):       # the only format here that may hold integers: a table in int8, or a mapping
         tensors = read_safetensors(path, keep_float16=True, keep_integers=True, memory=memory)
@@ -159,10 +160,10 @@ def _arrays(folder: ModelFolder, memory: str) -> dict[str, np.ndarray]:
 
 
 def _table(folder: ModelFolder, arrays: dict[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:
-    """Return the word table with a row for each token, and for a table in int8 the scale of each row.
+    """Return the word table [V, D], and for a table in int8 the scale of each row [V], by their canonical names.
 
-    tokens: how many ids the tokenizer has. A mapping is applied here, so that a table with fewer rows than tokens grows
-    to one row a token. Weights become the scales of an int8 table, and make any other one float32.
+    tokens: how many ids the tokenizer has. A mapping is applied here, so that the table has one row for each token.
+    Weights become the scales of an int8 table; any other table is multiplied by them and becomes float32.
     """
     table, mapping, weights = (arrays.get(name) for name in ("table", "mapping", "weights"))
     assert table is not None
@@ -192,26 +193,27 @@ def _table(folder: ModelFolder, arrays: dict[str, np.ndarray], tokens: int) -> d
 
 
 def _is_scale(table: np.ndarray, weights: np.ndarray | None) -> bool:
-    """Return whether weights can be the scales of an int8 table, which are above 0 and leave out the code -128."""
+    """Return whether weights can be the scales of an int8 table: all above 0, for a table without the code -128."""
     return bool(table.min() > -128) and (weights is None or bool((weights > 0).all()))
 
 
 def _truncated(text: TextConfig) -> TextConfig:
-    """Return how StaticEmbedding reads texts: truncated as the tokenizer.json says, if it says so."""
+    """Return the text settings of StaticEmbedding, which truncates texts if the tokenizer.json says so."""
     truncation = read_tokenizer(text.tokenizer_json).get("truncation")
     limit = truncation.get("max_length") if isinstance(truncation, dict) else None
     return replace(text, special_tokens=False, feeds_token_types=False, max_seq_length=limit)
 
 
 def _text_of_model2vec(folder: ModelFolder, text: TextConfig) -> TextConfig:
-    """Return how model2vec reads texts: cut by characters, truncated, then without the tokens of unknown words."""
+    """Return the text settings of model2vec: cut by characters, truncated, then without the tokens of unknown words."""
     values, tokenizer = folder.read_object(_CONFIG), read_tokenizer(text.tokenizer_json)
     limit, scaled = values.get("max_length", _TOKENS), values.get("normalize", False)
     if (limit is not None and (type(limit) is not int or limit < 1)) or type(scaled) is not bool:
         raise WeightsError(f"config.json: max_length must be a number of tokens or null, and normalize true or false, "
                            f"not {shown(limit)} and {shown(scaled)}")
     vocabulary = ids_of_tokens(tokenizer)
-    # A text is cut before it is tokenized, so that a text of long words may keep fewer tokens than are allowed.
+    # model2vec cuts a text to limit * median length of a token before it tokenizes it, for speed, so that a text of
+    # long words may keep fewer tokens than are allowed.
     most = None if limit is None else max(1, limit * int(median(map(len, vocabulary))))
     return replace(text, special_tokens=False, feeds_token_types=False, max_seq_length=limit, max_characters=most,
                    normalize=scaled, left_out_id=_unknown_id(tokenizer, vocabulary))

@@ -1,8 +1,8 @@
 """Make a model from the state dict of the first Transformer (Vaswani et al. 2017, arXiv 1706.03762), in two forms.
 
 `torch.nn.TransformerEncoder` is its encoder. Ben Trevett's pytorch-seq2seq, whose code many later projects copied, has
-both sides. There are no folders of such models, so a program passes the arrays. An own stack of other layers is a
-`ModelConfig` with arrays under the names of docs/npz.md.
+encoder and decoder. There are no folders of such models, so programs of users pass the arrays. For a stack of other
+layers, they make a `ModelConfig` and arrays by the names of docs/npz.md instead.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _TORCH = Names(
     left_out=(),
     joined=JOINED_HEADS,
 )
+"""The names of torch.nn.TransformerEncoder."""
 
 
 def read_torch_transformer(state: Mapping[str, np.ndarray], *, num_heads: int, words: np.ndarray | None = None,
@@ -102,6 +103,7 @@ _SEQ2SEQ_CROSS = {
 }
 _TABLES = {"tok_embedding.weight": "embeddings.word", "pos_embedding.weight": "embeddings.position"}
 _LOGITS = {"fc_out.weight": "logits.weight", "fc_out.bias": "logits.bias"}
+"""The names of a layer, of its cross-attention, and of the tables and the logits in pytorch-seq2seq."""
 
 _SEQ2SEQ_ENCODER = Names("encoder.", embeddings=_TABLES, layers="layers.", layer=_SEQ2SEQ_LAYER, left_out=("decoder.",))
 _SEQ2SEQ_DECODER = Names("decoder.", embeddings=_TABLES | _LOGITS, layers="layers.",
@@ -121,6 +123,7 @@ def read_pytorch_seq2seq(state: Mapping[str, np.ndarray], *, num_heads: int) -> 
                       logits_bias=True, attention_kinds=(AttentionKind(causal=True),))
 
     def part_of(part: Part) -> Transformer:
+        """Return the encoder or the decoder from the arrays for which its names have a canonical one."""
         return Transformer(*part.take({ours: array for name, array in state.items()
                                        if (ours := part.names.rename(name)) is not None}))
 

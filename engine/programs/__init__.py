@@ -1,4 +1,4 @@
-"""Turn a `ModelConfig` into programs. Only `encoder.py` and `decoder.py` state the order of a layer's operations."""
+"""Turn a `ModelConfig` into programs, which backends run. Only `encoder.py` and `decoder.py` state a layer's order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def program_of(config: ModelConfig) -> Program:
 
 @lru_cache(maxsize=16)
 def programs_of(config: ModelConfig) -> tuple[Program, ...]:
-    """Return all programs of a model: one for an encoder; for a decoder vectors, cross (if any) and head."""
+    """Return all programs of a model: one for an encoder; vectors, cross (for a source) and head for a decoder."""
     if not config.decodes:
         return (program_of(config),)
     return tuple(program for program in (program_of(config), cross_program(config), head_program(config)) if program)

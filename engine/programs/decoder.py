@@ -23,16 +23,19 @@ from .operations import Attend, Buffer, Linear, LinearPart, Operation, Pick, Sto
 from .program import Program
 
 LOGITS = "logits"
-"""The name of the buffer of the logits, and the prefix of the names of their own parameters."""
+"""The name of the buffer of the logits, and the prefix of their parameters' names unless these are the word table."""
 
 
 def step_program(config: ModelConfig) -> Program:
-    """Return the program from new tokens to the logits of those that the caller picks."""
+    """Return the program from the ids of new tokens to the logits of the tokens that the caller picks.
+
+    It joins the two parts of a step: a Pick replaces the Store of the vectors, and writes the input of the head.
+    """
     vectors, head = vectors_program(config), head_program(config)
-    *operations, result = vectors.operations
-    [(x, _)] = head.inputs
-    assert isinstance(result, Store)
-    return Program((*operations, Pick(result.x, x), *head.operations), vectors.inputs)
+    *operations, last = vectors.operations
+    [(picked, _)] = head.inputs
+    assert isinstance(last, Store)
+    return Program((*operations, Pick(last.x, picked), *head.operations), vectors.inputs)
 
 
 def vectors_program(config: ModelConfig) -> Program:
@@ -43,10 +46,10 @@ def vectors_program(config: ModelConfig) -> Program:
 
 
 def cross_program(config: ModelConfig) -> Program | None:
-    """Return the program from the encoder's vectors to the arrays k, v of layer 0, then of layer 1 and so on.
+    """Return the program from an encoder's vectors [S, memory_size] to keys and values [S, G * d] of each layer.
 
-    None for a decoder without cross-attention. Vaswani et al. (arXiv 1706.03762), section 3.2.3: keys and values come
-    from the output of the encoder.
+    The arrays are the keys and values of layer 0, then of layer 1 and so on. None for a decoder without
+    cross-attention. Vaswani et al. (arXiv 1706.03762), section 3.2.3: keys and values come from the encoder's output.
     """
     if not config.memory_size:
         return None
@@ -61,11 +64,11 @@ def cross_program(config: ModelConfig) -> Program | None:
 
 
 def head_program(config: ModelConfig) -> Program:
-    """Return the program from the vectors p of picked tokens to their logits [tokens, logits_width]."""
+    """Return the program from the vectors p [n, D] of picked tokens to their logits [n, logits_width]."""
     weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
     bias = f"{LOGITS}.bias" if config.logits_bias else None
     product = Linear("p", (LinearPart(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)
-    store = Store(LOGITS, top=True, softcap=config.logits_softcap)      # top: callers may ask for the best alone
+    store = Store(LOGITS, top=True, softcap=config.logits_softcap)      # top: callers may ask for the best words alone
     return Program((product, store), (("p", Buffer(config.hidden_size)),))
 
 
@@ -82,7 +85,10 @@ def cross_name(layer: int, name: str) -> str:
 
 
 def _cross_attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) -> Iterator[Operation]:
-    """Yield out = residual + W_o attention(W_q x, source). Vaswani et al., section 3.2.3."""
+    """Yield the operations of out = residual + W_o attention(W_q x, source). Vaswani et al., section 3.2.3.
+
+    x, residual, out: names of buffers. The keys and values of the source are inputs of the program.
+    """
     H, d = config.num_heads, config.head_width
     yield Linear(x, (linear_part(config, layer, "cross.query", "q", H * d, H),), layer=layer)
     scale = 1 / math.sqrt(d) if config.attention_scale is None else config.attention_scale

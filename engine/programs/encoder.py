@@ -28,11 +28,12 @@ from .operations import (
 )
 
 Cross = Callable[[ModelConfig, int, str, str, str], Iterator[Operation]]
-"""Yields the attention over a source of a layer, from the names of its input, of the residual and of its result."""
+"""Yields a layer's operations of attention over a source, from the config, the layer's number, and the names of the
+buffers of its input, of the residual and of its result."""
 
 
 def encoder(config: ModelConfig, cross: Cross | None = None) -> Iterator[Operation]:
-    """Yield all operations of a model, from the embeddings to its token vectors; cross: as in `layer_of`."""
+    """Yield all operations of a model, from embeddings to token vectors. cross: yields attention over a source."""
     yield from embeddings(config)
     for layer in range(config.num_layers):
         yield from layer_of(config, layer, cross)
@@ -42,10 +43,11 @@ def encoder(config: ModelConfig, cross: Cross | None = None) -> Iterator[Operati
 
 
 def embeddings(config: ModelConfig) -> Iterator[Operation]:
-    """Yield the operations of x = the sum of the tables' rows, then its norm and a map to D if the model has them."""
+    """Yield the operations of x = the sum of the tables' rows, then of its norm and its map to D, if there are any."""
     out = "e" if config.embedding_width else "x"
 
     def table(name: str, rows: int) -> Table | None:
+        """Return a table of the embeddings; None for one without rows, which the model lacks."""
         return Table(f"embeddings.{name}", rows) if rows else None
 
     yield Embed(out, config.table_width, word=table("word", config.vocab_size),
@@ -59,9 +61,9 @@ def embeddings(config: ModelConfig) -> Iterator[Operation]:
 
 
 def layer_of(config: ModelConfig, layer: int, cross: Cross | None = None) -> Iterator[Operation]:
-    """Yield the operations of one layer, which reads the buffer x and leaves its result there.
+    """Yield the operations of one layer, which reads the buffer x and writes its result there.
 
-    cross: yields the attention over a source, for which only "post" and "pre" layers have a place.
+    cross: yields attention over a source, which only layers with their norms at "post" and "pre" can have.
     """
     if cross is not None:
         return {"post": post_norm_layer, "pre": pre_norm_layer}[config.norm_place](config, layer, cross)
@@ -73,7 +75,7 @@ def layer_of(config: ModelConfig, layer: int, cross: Cross | None = None) -> Ite
 def post_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None) -> Iterator[Operation]:
     """Yield x = norm(x + attention(x)), then x = norm(x + ffn(x)). Vaswani et al. (arXiv 1706.03762), section 3.1.
 
-    cross: yields the attention over a source, which stands between the two.
+    cross: yields attention over a source; x = norm(x + cross(x)) then stands between the two.
     """
     yield from attention(config, layer, "x", residual="x", out="y")
     yield norm(config, "attention.norm", "y", out="x", layer=layer)
@@ -87,9 +89,9 @@ def post_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None)
 def pre_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None) -> Iterator[Operation]:
     """Yield y = x + attention(norm(x)), then x = y + ffn(norm(y)). Xiong et al. (arXiv 2002.04745), section 3.1.
 
-    With attention over a source, z = y + cross(norm(y)) stands between the two.
+    cross: yields attention over a source; z = y + cross(norm(y)) then stands between the two.
     """
-    before_ffn = "y"
+    before_ffn = "y"        # the buffer that the feed-forward network reads and adds to
     normed = layer > 0 or config.first_attention_norm
     if normed:
         yield norm(config, "attention.norm", "x", out="h", layer=layer)
@@ -134,7 +136,11 @@ def parallel_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
 
 
 def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out: str) -> Iterator[Operation]:
-    """Yield out = residual + W_o attention(W_q x, W_k x, W_v x). Vaswani et al., section 3.2.2."""
+    """Yield out = residual + W_o attention(W_q x, W_k x, W_v x). Vaswani et al., section 3.2.2.
+
+    x, residual, out: names of buffers; a residual of None adds nothing.
+    """
+    # H heads of queries and G of keys and values, each of d columns
     H, G, d, kind = config.num_heads, config.kv_heads, config.head_width, config.attention_kind(layer)
     projections = (("query", "q", H), ("key", "k", G), ("value", "v", G))
     yield Linear(x, tuple(linear_part(config, layer, f"attention.{name}", buffer, heads * d, heads)
@@ -151,7 +157,8 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
         yield Heads(("q", "k"), rotary, layer)
     keys = "cache" if config.decodes else "pass"
     window = (kind.window, 0 if kind.causal else kind.window)       # keys before and after the query's own
-    terms = len(config.relative.terms) if config.relative else 0    # a score is the sum of 1 + terms products
+    # A score is the sum of 1 + terms products (content, and positions of keys or queries), each of variance d.
+    terms = len(config.relative.terms) if config.relative else 0
     scale = 1 / math.sqrt(d * (1 + terms)) if config.attention_scale is None else config.attention_scale
     yield Attend("q", "k", "v", out="c", scale=scale, window=window, layer=layer, bias=distance_bias(config, layer),
                  relative=relative(config, layer), keys=keys, softcap=config.attention_softcap)
@@ -160,7 +167,7 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
 
 
 def distance_bias(config: ModelConfig, layer: int) -> DistanceBias | None:
-    """Return the bias that the attention of a layer adds to its scores; None for no bias."""
+    """Return the bias by distance that the attention of a layer adds to its scores; None for no bias."""
     if config.attention_bias != "buckets":
         return DistanceBias() if config.attention_bias == "alibi" else None
     name = f"{prefix(config, layer)}.attention.distance_bias" if config.bias_in_layers else "distance_bias"
@@ -175,6 +182,10 @@ def relative(config: ModelConfig, layer: int) -> Relative | None:
         return None
 
     def of_table(name: str, term: str) -> Affine | None:
+        """Return the map of the table for a term, "c2p" or "p2c"; None if scores lack the term.
+
+        It is the layer's own map of relative positions, or the one `name` of its queries or keys.
+        """
         full = f"{prefix(config, layer)}.attention.{'relative_' if options.own_maps else ''}{name}"
         biased = name in config.biases
         return Affine(f"{full}.weight", f"{full}.bias" if biased else None) if term in options.terms else None
@@ -188,7 +199,7 @@ def relative(config: ModelConfig, layer: int) -> Relative | None:
 def feed_forward(config: ModelConfig, layer: int, x: str, residual: str | None, out: str) -> Iterator[Operation]:
     """Yield out = residual + W_down act(W_up x), or residual + W_down (act(W_gate x) * (W_up x)).
 
-    Vaswani et al., section 3.3; with a gate, Shazeer (arXiv 2002.05202), section 2.
+    x, residual, out: names of buffers. Vaswani et al., section 3.3; with a gate, Shazeer (arXiv 2002.05202), section 2.
     """
     names = ("ffn.gate", "ffn.up") if config.gated else ("ffn.up",)
     yield Linear(x, tuple(linear_part(config, layer, name, "u", config.ffn_size) for name in names),
@@ -198,16 +209,16 @@ def feed_forward(config: ModelConfig, layer: int, x: str, residual: str | None, 
 
 
 def prefix(config: ModelConfig, layer: int) -> str:
-    """Return the prefix of the names of a layer's parameters."""
+    """Return the prefix of the names of a layer's parameters, which are another layer's if the layers share weights."""
     return f"layers.{config.weight_set(layer)}"
 
 
 def linear_part(config: ModelConfig, layer: int, name: str, out: str, width: int, heads: int | None = None
                 ) -> LinearPart:
-    """Return the linear map of this name in a layer.
+    """Return the linear map `name`, such as "attention.query", of a layer.
 
-    out, width: the buffer of its result, and the columns there. heads: into how many heads these are divided; None for
-    a result without heads.
+    out, width: the name and the columns of the buffer of its result. heads: how many heads the columns form; None for a
+    result without heads.
     """
     full = f"{prefix(config, layer)}.{name}"
     biased = name.rpartition(".")[2] in config.biases
@@ -215,7 +226,7 @@ def linear_part(config: ModelConfig, layer: int, name: str, out: str, width: int
 
 
 def norm(config: ModelConfig, name: str, x: str, out: str, layer: int | None = None) -> Norm:
-    """Return the norm of this name, in a layer or outside of them."""
+    """Return the norm `name` of a layer, or with layer=None of the model, from buffer x to buffer out."""
     full = name if layer is None else f"{prefix(config, layer)}.{name}"
     biased = config.norm == "layer" and config.norm_bias
     return Norm(x, out, f"{full}.weight", f"{full}.bias" if biased else None, config.norm_eps,

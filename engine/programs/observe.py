@@ -1,4 +1,7 @@
-"""Add operations to a program that store hidden states, attention weights and their entropy for the caller."""
+"""Add operations to a program that store hidden states, attention weights, their entropy or queries for the caller.
+
+Plans of backends run these programs, for the outputs in `encoding/outputs.py` and the times of words in speech.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ AttentionHead = tuple[int, int]
 
 @dataclass(frozen=True)
 class Observed:
-    """What a pass returns beside the token vectors: arrays in the order of the fields. No entry occurs twice."""
+    """The arrays that a pass returns beside the token vectors, in the order of the fields. No entry occurs twice."""
 
     hidden: tuple[int, ...] = ()
     """Layers from 0 to L-1: the hidden states [N,D] that the layer reads."""
@@ -34,7 +37,10 @@ class Observed:
 
 
 def attention_offsets(cu_seqlens: np.ndarray) -> np.ndarray:
-    """Return where the attention weights of each sequence begin in a flat array, then the length of it: int64 [B+1]."""
+    """Return where the attention weights [T,T] of each sequence begin in a flat array, and its length: int64 [B+1].
+
+    cu_seqlens: [B+1], where the tokens of each sequence begin, and the number of all tokens.
+    """
     lengths = np.diff(cu_seqlens).astype(np.int64)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths * lengths)])
 
@@ -45,27 +51,27 @@ def with_observed(program: Program, observed: Observed) -> Program:
 
 
 def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
-    """Return the part of a decoder's program that computes the queries of cross-attention of these layers.
+    """Return the first part of a decoder's program, which stores the queries of cross-attention of these layers.
 
-    Array i gets the queries of layer layers[i], head by head in a row.
+    Array i gets the queries of layer layers[i], [tokens, H * d]. The part ends with the last of these layers.
     """
-    writer: dict[str, int] = {}     # the place in the program of the operation that wrote each buffer last
-    stored: dict[int, int] = {}     # the array of the queries, by the place of the operation that writes them
-    for place, operation in enumerate(program.operations):
-        writer |= dict.fromkeys(writes(operation), place)
+    writer: dict[str, int] = {}     # the index of the operation that wrote each buffer last
+    stored: dict[int, int] = {}     # the array of the queries, by the index of the operation that writes them
+    for index, operation in enumerate(program.operations):
+        writer |= dict.fromkeys(writes(operation), index)
         if isinstance(operation, Attend) and operation.keys == "cross" and operation.layer in layers:
             stored[writer[operation.q]] = layers.index(operation.layer)
     operations: list[Operation] = []
-    end = max(stored) + 2       # with the Attend that reads the last queries
-    for place, operation in enumerate(program.operations[:end]):
+    end = max(stored) + 2       # behind the Attend that reads the last queries
+    for index, operation in enumerate(program.operations[:end]):
         operations.append(operation)
-        if place in stored:
-            operations.append(Store(writes(operation)[0], operation.layer, array=stored[place]))
+        if index in stored:
+            operations.append(Store(writes(operation)[0], operation.layer, array=stored[index]))
     return Program(tuple(operations), program.inputs)
 
 
 def _with_observed(program: Program, observed: Observed) -> Iterator[Operation]:
-    """Yield a program's operations, and those that store the arrays of `Observed`, which have numbers from 1 on."""
+    """Yield a program's operations, and the Stores and observed heads that fill the arrays of `Observed`, from 1 on."""
     stream = next(operation.x for operation in program.operations if isinstance(operation, Store))      # the residual
     hidden = {layer: i for i, layer in enumerate(observed.hidden, 1)}
     weights = {head: i for i, head in enumerate(observed.weights, 1 + len(hidden))}

@@ -134,7 +134,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Heads:
-    """Computes the RMSNorm of the heads of each of these buffers, then rotates them, in place; either may be absent."""
+    """Norms the heads of each buffer by RMSNorm, then rotates them by position, in place; either step may be absent."""
 
     buffers: tuple[str, ...]
     rotary: Rotary | None = None
@@ -143,12 +143,12 @@ class Heads:
     """The weight of the norm of each buffer; empty for no norm."""
     eps: float = 0.0
     joint: bool = False
-    """Whether a norm is that of all heads of a buffer together; else it is one of each head, by the same weight."""
+    """Whether one norm is over all heads of a row together; otherwise each head is normed, all by the same weight."""
 
 
 @dataclass(frozen=True)
 class DistanceBias:
-    """What each head adds to a score, by the distance from the query to the key; see `engine.model.positions`.
+    """A number that each head adds to a score, by the distance from query to key; see `engine.model.positions`.
 
     table: the table [buckets, H] of T5's buckets; None for ALiBi, which has no parameters.
     """
@@ -277,7 +277,7 @@ def reads(operation: Operation) -> tuple[str, ...]:
             return operation.buffers
         case Attend():
             return (operation.q, operation.k, operation.v)
-    return (operation.x,)
+    return (operation.x,)       # of Pick and Store
 
 
 def writes(operation: Operation) -> tuple[str, ...]:

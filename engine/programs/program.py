@@ -26,19 +26,22 @@ from .operations import (
 
 @dataclass(frozen=True)
 class Program:
-    """A checked list of operations. Raises `ValueError` if it cannot be run, which is a mistake of its author."""
+    """A checked list of operations. Raises `ValueError` if it cannot be run, which is an error in the engine."""
 
     operations: tuple[Operation, ...]
     inputs: tuple[tuple[str, Buffer], ...] = ()
     """The names and shapes of the buffers that the caller fills: input vectors, or keys and values of a source."""
 
     def __post_init__(self) -> None:
-        list(self.steps())      # each step is checked when it is made
+        list(self.steps())      # yielding a step checks it
 
     def steps(self) -> Iterator[tuple[Operation, dict[str, Buffer]]]:
-        """Yield each operation, with the shapes of the buffers after it; do not change the dictionary."""
+        """Yield each operation with the shapes, by name, of all buffers after it.
+
+        It is one dictionary, which later steps change and callers must not. Raises `ValueError` at a wrong operation.
+        """
         shapes = dict(self.inputs)
-        of_tokens: set[str] = set()     # the buffers of all tokens, which nothing may write once some are picked
+        of_tokens: set[str] = set()     # buffers with rows of all tokens, which nothing may write after a Pick
         for operation in self.operations:
             if missing := [name for name in reads(operation) if name not in shapes]:
                 raise ValueError(f"{operation} reads {missing[0]!r}, which nothing has written")
@@ -54,7 +57,7 @@ class Program:
 
     @lazy
     def parameters(self) -> dict[str, Parameter]:
-        """Return every parameter by its name, in the order of use. A table that a Linear also reads is a table."""
+        """Return every parameter by its name, in the order of use. A word table that a Linear reads stays a "table"."""
         parameters: dict[str, Parameter] = {}
         for operation, shapes in self.steps():
             for name, parameter in parameters_read(operation, shapes):
@@ -64,7 +67,10 @@ class Program:
 
 
 def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffer]:
-    """Return the shapes of the buffers that an operation writes; raises `ValueError` if its operands do not fit."""
+    """Return the shapes of the buffers that an operation writes; raises `ValueError` if its operands do not fit.
+
+    shapes: of all buffers that are written before it. Buffers that change in place, and keep their shape, are left out.
+    """
 
     def require(fits: bool, what: str) -> None:
         if not fits:
@@ -122,7 +128,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
 
 
 def _check_keys(operation: Attend, require: Callable[[bool, str], None]) -> None:
-    """Check where keys come from (this pass, the layer's cache, or "cross", a source), and relative positions."""
+    """Check the options of an Attend that depend on where its keys come from, and those of relative positions."""
     where, has_positions = operation.keys, operation.bias is not None or operation.window != (None, None)
     require(where in KEYS, f"no keys are called {where!r}")
     require(where == "pass" or (operation.layer is not None and operation.relative is None),
@@ -135,7 +141,7 @@ def _check_keys(operation: Attend, require: Callable[[bool, str], None]) -> None
 
 
 def parameters_read(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:
-    """Yield the name of each parameter that an operation reads, and its shape and kind."""
+    """Yield (name, shape and kind) of each parameter that an operation reads. shapes: of its buffers, by name."""
     match operation:
         case Embed():
             tables = (operation.word, "table"), (operation.position, "table"), (operation.token_type, "small")
@@ -154,7 +160,7 @@ def parameters_read(operation: Operation, shapes: dict[str, Buffer]) -> Iterator
                 if part.bias is not None:
                     yield part.bias, Parameter((part.width,), "small")
         case Heads():
-            for weight, name in zip(operation.norms, operation.buffers, strict=False):  # none, or one a buffer
+            for weight, name in zip(operation.norms, operation.buffers, strict=False):  # no norms, or one a buffer
                 heads = 1 if operation.joint else shapes[name].heads or 1
                 yield weight, Parameter((shapes[name].width // heads,), "small")
         case Attend():
@@ -166,7 +172,10 @@ def parameters_read(operation: Operation, shapes: dict[str, Buffer]) -> Iterator
 
 
 def _relative_parameters(relative: Relative, q: Buffer, k: Buffer) -> Iterator[tuple[str, Parameter]]:
-    """Yield the names and parameters of a table of relative positions: the table, its norm, its maps to k and to q."""
+    """Yield (name, parameter) of a table of relative positions, of its norm, and of its maps to keys and to queries.
+
+    q, k: the shapes of the buffers of queries and keys.
+    """
     yield relative.table.name, Parameter((relative.table.rows, relative.width), "small")
     for norm in (relative.norm.weight, relative.norm.bias) if relative.norm else ():
         if norm is not None:

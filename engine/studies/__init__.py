@@ -1,4 +1,4 @@
-"""Measure models: speed and quality of precisions, calibration on labelled texts, and the importance of weights."""
+"""Measure models for the command line and for `engine`: speed, quality by precision, calibration, and importance."""
 
 from .compare import compare_precision as compare_precision
 from .compare import parse_data as parse_data

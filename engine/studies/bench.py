@@ -24,17 +24,17 @@ RATES = 10
 
 @dataclass(frozen=True)
 class Timed:
-    """The time of some work on sequences, and the machine's rate of the same work, measured between the runs."""
+    """The time of one piece of work, and the machine's rates of the operations that bound it, measured between runs."""
 
     sequences: int
     tokens: int
     """Tokens of each sequence."""
     amount: float
-    """10^9 operations of the work, or 10^9 bytes that it reads."""
+    """The operations of the work, or the bytes that it reads, in units of 10^9."""
     seconds: float
     """Median time of one run."""
     rates: tuple[float, ...]
-    """The same unit a second, of the same products alone or of reading memory."""
+    """Rates of the machine, in the same unit a second: of the products alone, or of reading memory."""
 
     @property
     def rate(self) -> float:
@@ -43,7 +43,7 @@ class Timed:
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the tokens of all sequences that one second is enough for."""
+        """Return how many tokens, of all sequences, are computed in one second."""
         return self.sequences * self.tokens / self.seconds
 
     @property
@@ -58,11 +58,11 @@ class Measurement(Timed):
 
     weight_bytes: int
     peak: Peak
-    """The highest limits so far."""
+    """The highest limits of the machine that were measured so far."""
 
     @property
     def of_peak(self) -> float:
-        """Return the speed as a fraction of the highest peak."""
+        """Return the speed as a fraction of the highest rate of products that was measured."""
         return self.rate / self.peak.gops
 
     @property
@@ -98,13 +98,16 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
 
 
 def timed(work: Callable[[], object], rate: Callable[[], float]) -> tuple[float, tuple[float, ...]]:
-    """Return the median seconds of a call, and the rates of the machine that `rate` measures between the calls."""
+    """Return the median seconds of a call of `work`, and the machine's rates, which `rate` measures between the calls.
+
+    The calls take about `SECONDS` in all; the first call, which warms caches up, does not count.
+    """
     work()
     times: list[float] = []
     rates: list[float] = []
     while len(times) < 3 or sum(times) < SECONDS:
         if sum(times) >= len(rates) * SECONDS / RATES:
-            rates.append(rate())        # about RATES times
+            rates.append(rate())        # about RATES times, at even distances in time
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)
@@ -112,6 +115,7 @@ def timed(work: Callable[[], object], rate: Callable[[], float]) -> tuple[float,
 
 
 def _random_inputs(engine: Engine, B: int, T: int) -> dict[str, Any]:
+    """Return arguments of `Engine.forward`: random ids [B, T], or vectors [B, T, D] if the model reads no ids."""
     rng = np.random.default_rng(0)
     if engine.config.vocab_size:
         return {"input_ids": rng.integers(0, engine.config.vocab_size, (B, T))}
@@ -124,7 +128,7 @@ HEADER = "   shape       time  tokens/s  GFLOP/s  of peak  of moment   floors: a
 
 
 def row(m: Measurement) -> str:
-    """Format one line of the table under `HEADER`; `*` marks the higher of the two floors, which no run can beat."""
+    """Return one line of the table under `HEADER`; `*` marks the higher of the two floors, which no run can beat."""
     by_compute = m.compute_floor >= m.memory_floor
     shape = f"{m.sequences}x{m.tokens}"
     return (f"{shape:>8} {m.seconds * 1e3:7.2f} ms {m.tokens_per_second:9,.0f} {m.rate:8.1f} {m.of_peak:8.1%}   "

@@ -1,7 +1,7 @@
 """Compare the speed of a model that generates with the limits of this machine: `engine bench`.
 
-A step of few sequences reads all weights and the keys and values of its context once, so that the rate of memory bounds
-it. A prompt multiplies, so that the rate of products bounds it.
+A step of few sequences reads all weights and the keys and values of its context, each for few products, so that the
+rate of reading memory bounds it. A prompt uses each weight for many tokens, so that the rate of products bounds it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class DecodingMeasurement(Timed):
 
     name: str
     unit: str
-    """GB for a step, which is bound by reading memory, and GOP for a prompt."""
+    """The unit of `amount`: "GB" for a step, which reading memory bounds, and "GOP" for a prompt."""
 
 
 def measure(generator: Generator) -> Iterator[DecodingMeasurement]:
-    """Time steps of greedy search and prompts, of random tokens, that the model's length limit and its cache allow."""
+    """Time steps of greedy search, and prompts, on random tokens; those beyond the model's limits are left out."""
     decoder, config, cache = generator._model.decoder, generator.config, generator._model.cache
     longest = min(decoder.longest or 2**62, generator.max_batch_tokens)
     rng = np.random.default_rng(0)
@@ -49,8 +49,8 @@ def measure(generator: Generator) -> Iterator[DecodingMeasurement]:
                 tokens = rng.integers(0, decoder.vocab_size, (sequences, 1))
                 times = timed(partial(open_ones.read, tokens, keep=False),
                               partial(measure_dram, generator.threads, repeats=1))
-            keys = sequences * (context + bool(config.memory_size) * SOURCE)
-            vectors = 2 * config.num_layers * config.kv_heads * keys        # a key vector and a value vector for each
+            keys = sequences * (context + bool(config.memory_size) * SOURCE)        # of one layer and one key head
+            vectors = 2 * config.num_layers * config.kv_heads * keys        # 2: a key vector and a value vector
             read = step_bytes(config, generator.precision) + cached_bytes(vectors, config.head_width, cache)
             yield DecodingMeasurement(sequences, 1, read / 1e9, *times, name=f"step after {context}", unit="GB")
     for length in PROMPTS:
@@ -63,7 +63,7 @@ def measure(generator: Generator) -> Iterator[DecodingMeasurement]:
 
 
 class _Sequences:
-    """Open requests of a decoder, all with contexts of one length."""
+    """Requests of a decoder, all with contexts of one length: the block opens them, and its end closes them."""
 
     def __init__(self, decoder: Decoder, count: int, memory_size: int):
         """memory_size: the width of the vectors of sources; 0 for a decoder without them."""
@@ -72,6 +72,7 @@ class _Sequences:
         self._contexts: list[int | None] = [None] * count
 
     def __enter__(self) -> _Sequences:
+        """Open the requests, and cache keys and values of random sources if the decoder reads them."""
         for _ in range(self._count):
             request = self._decoder.open()
             assert request is not None      # nothing else uses this decoder
@@ -87,7 +88,10 @@ class _Sequences:
             self._decoder.close(request)
 
     def read(self, tokens: np.ndarray, keep: bool = True) -> None:
-        """Choose the best token after `tokens` [count, n], which follow the contexts; keep: as parts of these."""
+        """Run one step: append `tokens` [count, n] to the contexts, and choose the best next token of each.
+
+        keep: whether the contexts stay that long for the next step; otherwise the new part is released.
+        """
         rows = [Row(request, parent, row_tokens.astype(np.int64), wants=GREEDY)
                 for request, parent, row_tokens in zip(self._requests, self._contexts, tokens, strict=True)]
         hypotheses = self._decoder.step(rows).hypotheses.tolist()
@@ -103,7 +107,7 @@ HEADER = "  sequences                 time   tokens/s         rate   of moment"
 
 
 def row(m: DecodingMeasurement) -> str:
-    """Format one line of the table under `HEADER`."""
+    """Return one line of the table under `HEADER`."""
     name = m.name if m.tokens == 1 else f"{m.name} of {m.tokens}"
     return (f"{m.sequences:>4}  {name:<16} {m.seconds * 1e3:9.2f} ms {m.tokens_per_second:10,.1f} {m.rate:7.1f} "
             f"{f'{m.unit}/s':<5} {m.of_the_moment:8.1%}")

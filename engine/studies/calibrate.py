@@ -37,26 +37,28 @@ from ..weights.calibration import Calibration
 from .labelled import RELEVANCES, check_several, label_numbers
 
 LEAST = 20
-"""The fewest labelled texts: half of them fit the temperature, and half say how good it is."""
+"""The fewest labelled texts: one half fits the temperature, and the other half measures it."""
 ENOUGH_FOR_BIAS = 30
-"""How many of the texts that are fitted to must have each class, so that the default is to fit biases."""
+"""How many texts of each class the first half must have, so that biases are fitted by default."""
 KEPT_LOGITS = 2**25
-"""The most logits of next tokens that are kept to fit a temperature to: 128 MiB."""
+"""The most logits of next tokens that are kept in memory to fit a temperature to them: 128 MiB of float32."""
 
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """What `calibrate` found: the calibration, and how good the probabilities are without it and with it.
+    """The result of `calibrate`: the calibration, and measures of the probabilities without it and with it.
 
-    The measures are those of labelled texts to which no temperature was fitted, and None for answers.
+    The measures are taken on the labelled texts to which no temperature was fitted, and are None for answers.
     """
 
     calibration: Calibration
     """For `Model.with_calibration` or `Engine.with_calibration`."""
     fitted: int
-    """The texts, words, pairs or tokens to which the temperature was fitted; 0 for answers."""
+    """The number of texts, words, pairs or tokens to which the temperature was fitted; 0 for answers."""
     before: Measures | None
+    """Measures of the probabilities without the calibration."""
     after: Measures | None
+    """Measures of the probabilities with it."""
 
     @property
     def temperature(self) -> float:
@@ -65,7 +67,7 @@ class CalibrationReport:
 
     @property
     def bias(self) -> np.ndarray | None:
-        """What is then added to the logits of each class; None for nothing."""
+        """The number that is then added to the logits of each class: float32 [classes]; None for no addition."""
         return self.calibration.bias
 
 
@@ -125,7 +127,7 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
 
 
 def _warned_if_worse(report: CalibrationReport) -> CalibrationReport:
-    """Return the report; warns the caller of a calibration that makes the expected calibration error worse."""
+    """Return the report unchanged, after a warning if the calibration makes the calibration error (ECE) worse."""
     before, after = report.before, report.after
     if before is not None and after is not None and after.ece > before.ece:
         warn_caller(f"the calibration makes ECE worse: {before.ece:.4f} before, {after.ece:.4f} after, on "
@@ -135,7 +137,10 @@ def _warned_if_worse(report: CalibrationReport) -> CalibrationReport:
 
 
 def task_of(model: Engine | Reranker | Generator, task: Any) -> str:
-    """Return the task to calibrate, by default the first; raises `InputError` and `UnsupportedError`."""
+    """Return the task to calibrate: `task`, or for None the model's first one that can be calibrated.
+
+    Raises `InputError` for a task that the model lacks, and `UnsupportedError` for a model that has none.
+    """
     known = model.calibrated_tasks
     if not known:
         raise UnsupportedError("this model has nothing to calibrate: an encoder needs classes of which a text has one, "
@@ -147,14 +152,17 @@ def task_of(model: Engine | Reranker | Generator, task: Any) -> str:
 
 
 def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of the texts to fit to, and those of the others, in a random order."""
+    """Return the indices of the texts to fit to, and of the texts to measure, both in a random order."""
     order = np.random.default_rng(seed).permutation(count)
     return order[: count // 2], order[count // 2 :]
 
 
 @dataclass(frozen=True)
 class _Run:
-    """One call of `calibrate` for a model with heads."""
+    """One call of `calibrate` for a model with heads: its options, and a method for each task.
+
+    A method gets lists of texts and of labels of one length, fits to one half of them, and measures with the other.
+    """
 
     model: Any
     bias: bool | None
@@ -164,27 +172,28 @@ class _Run:
     timeout: Any
 
     def classes(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
-        """Calibrate the classes of texts, and keep the conformal scores of the right ones, for sets of labels."""
+        """Calibrate the classes of texts, and keep the conformal scores of the right labels, for sets of labels."""
         runner: HeadRunner = self.model.runner_of("classify")
         names = runner.config.labels
         checked, numbers = check_sentences(texts), label_numbers(labels, names)
         check_several(numbers, names)
         with self._showing(checked) as call:
             logits = _finite(compute(Logits(runner, checked), call))
-        half, rest = halves(len(checked), self.seed)
-        fitted = self._fit(logits[half], numbers[half], names)
-        before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
-        right = np.arange(len(rest)), numbers[rest]
+        to_fit, to_measure = halves(len(checked), self.seed)
+        fitted = self._fit(logits[to_fit], numbers[to_fit], names)
+        before, after = probabilities(logits[to_measure]), probabilities(logits[to_measure], *fitted)
+        right = np.arange(len(to_measure)), numbers[to_measure]
         arrays = _fitted_arrays(fitted) | {
             "lac": lac_scores(after)[right], "aps": aps_scores(after)[right],
-            "classes": numbers[rest].astype(np.uint16), "confidences": after.max(axis=1).astype(np.float32)}
-        return CalibrationReport(Calibration("classify", arrays), len(half), measure(before, numbers[rest]),
-                                 measure(after, numbers[rest]))
+            "classes": numbers[to_measure].astype(np.uint16), "confidences": after.max(axis=1).astype(np.float32)}
+        return CalibrationReport(Calibration("classify", arrays), len(to_fit), measure(before, numbers[to_measure]),
+                                 measure(after, numbers[to_measure]))
 
     def pairs(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Calibrate the probability that a document is relevant, and the lists of queries with several documents."""
         checked, numbers = check_pairs(texts), label_numbers(labels, RELEVANCES)
         check_several(numbers, RELEVANCES)
+        # the distinct queries in the order of the pairs, and for each pair the number of its query
         queries = [*dict.fromkeys(query for query, _ in checked)]
         numbered = {query: i for i, query in enumerate(queries)}
         of_query = np.array([numbered[query] for query, _ in checked])
@@ -196,18 +205,19 @@ class _Run:
             with self._showing(checked) as call:
                 logits = compute(pair_logits(runner, checked), call)
         logits = _finite(logits)
-        half, rest = (np.isin(of_query, some) for some in halves(len(queries), self.seed))
-        fitted = self._fit(logits[half], numbers[half], RELEVANCES)
-        before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
+        # Queries are halved, and not pairs, so that all documents of a query are on one side.
+        to_fit, to_measure = (np.isin(of_query, some) for some in halves(len(queries), self.seed))
+        fitted = self._fit(logits[to_fit], numbers[to_fit], RELEVANCES)
+        before, after = probabilities(logits[to_measure]), probabilities(logits[to_measure], *fitted)
         arrays = _fitted_arrays(fitted)
-        gaps = _gaps(logits[rest, 0], of_query[rest], numbers[rest])
-        if len(gaps):
+        gaps = _gaps(logits[to_measure, 0], of_query[to_measure], numbers[to_measure])
+        if len(gaps):       # none if no query has several documents
             arrays["gaps"] = gaps
-        return CalibrationReport(Calibration("rank", arrays), int(half.sum()), measure(before, numbers[rest]),
-                                 measure(after, numbers[rest]))
+        return CalibrationReport(Calibration("rank", arrays), int(to_fit.sum()), measure(before, numbers[to_measure]),
+                                 measure(after, numbers[to_measure]))
 
     def tags(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
-        """Calibrate the tags of words, by the first token of each, as the strategy "first" has it."""
+        """Calibrate the tags of words, by the logits of the first token of each word."""
         runner: HeadRunner = self.model.runner_of("tag")
         names = runner.config.labels
         numbers = []
@@ -225,16 +235,16 @@ class _Run:
             for of_text, (places, logits) in zip(numbers, compute(WordLogits(runner, texts), call), strict=True):
                 rows.append(_finite(logits))
                 right.append(of_text[places])
-        half, rest = halves(len(texts), self.seed)
-        logits_half, logits_rest = (np.concatenate([rows[i] for i in some]) for some in (half, rest))
-        right_half, right_rest = (np.concatenate([right[i] for i in some]) for some in (half, rest))
-        fitted = self._fit(logits_half, right_half, names)
-        before = measure(probabilities(logits_rest), right_rest)
-        after = measure(probabilities(logits_rest, *fitted), right_rest)
-        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(right_half), before, after)
+        to_fit, to_measure = halves(len(texts), self.seed)
+        logits_to_fit, logits_to_measure = (np.concatenate([rows[i] for i in some]) for some in (to_fit, to_measure))
+        right_to_fit, right_to_measure = (np.concatenate([right[i] for i in some]) for some in (to_fit, to_measure))
+        fitted = self._fit(logits_to_fit, right_to_fit, names)
+        before = measure(probabilities(logits_to_measure), right_to_measure)
+        after = measure(probabilities(logits_to_measure, *fitted), right_to_measure)
+        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(right_to_fit), before, after)
 
     def answers(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
-        """Keep the loss of the right answer to each question, 1 - its score, whose quantile bounds a set of answers."""
+        """Keep the loss, 1 - score, of the right answer to each question; a quantile of them bounds sets of answers."""
         runner: HeadRunner = self.model.runner_of("answer")
         checked = check_pairs(texts)
         for i, (label, (_, text)) in enumerate(zip(labels, checked, strict=True)):
@@ -250,11 +260,15 @@ class _Run:
         return CalibrationReport(Calibration("answer", arrays), fitted=0, before=None, after=None)
 
     def _showing(self, texts: Sized) -> AbstractContextManager[Call]:
+        """Return the call with a progress bar over the texts, which a `with` block shows."""
         return self.call.showing(len(texts), self.show_progress_bar, "Calibration")
 
     def _fit(self, logits: np.ndarray, labels: NDArray[np.int64], names: Sequence[str]
              ) -> tuple[float, NDArray[np.float32] | None]:
-        """Return the temperature, and the bias of each class, or None; both are numbers of float32, as in a file."""
+        """Return the temperature, and the bias of each class or None, fitted to logits [n, classes] and labels [n].
+
+        Both are rounded to float32, as a file holds them. names: of the classes.
+        """
         check_several(labels, names)
         counts = np.bincount(labels, minlength=len(names))
         fits_bias = int(counts.min()) >= ENOUGH_FOR_BIAS if self.bias is None else self.bias
@@ -265,6 +279,7 @@ class _Run:
 
 
 def _list(name: str, values: Any) -> list[Any]:
+    """Return the argument `name`, an ordered collection, as a list; raises `InputError` for anything else."""
     expected = f"{name} must be a list, with one entry for each labelled text"
     single = isinstance(values, (str, bytes, Mapping)) or getattr(values, "shape", None) == ()
     if single or not isinstance(values, Iterable):
@@ -274,6 +289,7 @@ def _list(name: str, values: Any) -> list[Any]:
 
 
 def _finite(logits: np.ndarray) -> np.ndarray:
+    """Return the logits unchanged; raises `InputError` if one is NaN or infinite."""
     if not np.isfinite(logits).all():
         raise InputError("the model computed logits that are NaN or infinite for some texts, so it cannot be "
                          "calibrated: its weights are damaged, or its precision is too low")
@@ -281,12 +297,17 @@ def _finite(logits: np.ndarray) -> np.ndarray:
 
 
 def _fitted_arrays(fitted: tuple[float, NDArray[np.float32] | None]) -> dict[str, np.ndarray]:
+    """Return a fitted temperature and bias as arrays of a `Calibration`, by their names there."""
     temperature, bias = fitted
     return {"temperature": np.array([temperature], np.float32)} | ({} if bias is None else {"bias": bias})
 
 
 def _gaps(logits: np.ndarray, of_query: np.ndarray, relevant: np.ndarray) -> NDArray[np.float32]:
-    """Return for each query with several documents and a relevant one how far its first relevant document is behind."""
+    """Return how far the best relevant document of each query is below the top: float32 [queries].
+
+    logits, of_query, relevant: [pairs], the logit of a document, the number of its query, and 1 if it is relevant.
+    Queries with one document, or without a relevant one, are left out.
+    """
     gaps = []
     for query in dict.fromkeys(of_query.tolist()):
         here = of_query == query
@@ -296,44 +317,49 @@ def _gaps(logits: np.ndarray, of_query: np.ndarray, relevant: np.ndarray) -> NDA
 
 
 def _temperature_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Return the best temperature of logits [n, V] and ids [n], in parts, whose memory is given back."""
+    """Return the temperature that fits logits [n, V] and right ids [n], given in parts; empties the list of parts."""
     logits, ids = (np.concatenate([pair[i] for pair in parts]) for i in range(2))
-    parts.clear()
+    parts.clear()       # frees the parts, so that the logits are in memory once
     return float(np.float32(fit_scale(lambda temperature: log_loss(logits, ids, 1 / temperature))))
 
 
 def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar: Any, stop: Stop) -> CalibrationReport:
-    """Calibrate the probabilities of next tokens."""
+    """Calibrate the probabilities of next tokens, on the texts' own tokens.
+
+    Half of the texts fit the temperature, with `KEPT_LOGITS` logits of them at most; the other half measures it.
+    """
     prepared = model.prepared
     requests, tokens = own_tokens(prepared, texts, stop)
     usable = [i for i, of_text in enumerate(tokens) if of_text]
-    half, rest = ([usable[i] for i in some] for some in halves(len(usable), seed))
-    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    to_fit, to_measure = ([usable[i] for i in some] for some in halves(len(usable), seed))
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []     # logits [n, V] and right ids [n], to fit to
     most = max(1, KEPT_LOGITS // model.config.vocab_size)
 
     def keep(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
-        room = most - sum(len(ids) for _, ids in kept)
+        """Keep copies of logits [n, V], and the right ids [n], while there is room."""
+        room = most - sum(len(ids) for _, ids in pairs)
         if room > 0:
-            kept.append((logits[:room].copy(), ids[:room]))
+            pairs.append((logits[:room].copy(), ids[:room]))
 
     fitted_tokens = 0
-    for i in half:
+    for i in to_fit:
         show_logits(prepared, requests[i], tokens[i], keep, place_of(i), stop)
-        fitted_tokens = sum(len(ids) for _, ids in kept)
+        fitted_tokens = sum(len(ids) for _, ids in pairs)
         if fitted_tokens >= most:
             break
-    if fitted_tokens < LEAST or not rest:
+    if fitted_tokens < LEAST or not to_measure:
         raise InputError(f"the texts have {sum(map(len, tokens))} next tokens; give {2 * LEAST} at least, in several "
                          "texts, better a thousand")
-    temperature = _temperature_of(kept)
+    temperature = _temperature_of(pairs)
     summaries: list[list[np.ndarray]] = [[], []]
 
     def summarise_both(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
+        """Keep a summary of the probabilities without and with the temperature, in place of the logits."""
         for summary, t in zip(summaries, (1.0, temperature), strict=True):
             summary.append(summarise(probabilities(logits, t), ids))
 
-    with progress(len(rest), show_progress_bar, "Calibration") as advance:
-        for i in rest:
+    with progress(len(to_measure), show_progress_bar, "Calibration") as advance:
+        for i in to_measure:
             show_logits(prepared, requests[i], tokens[i], summarise_both, place_of(i), stop)
             advance(1)
     before, after = (measure_summary(np.concatenate(summary)) for summary in summaries)

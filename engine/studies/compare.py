@@ -44,9 +44,9 @@ class Comparison:
 
 
 def parse_data(lines: Sequence[str], source: str) -> Data:
-    """Parse tab-separated lines, all with the same columns: a sentence, two sentences, or a score and two sentences.
+    """Return the data on tab-separated lines, all with the same columns: one or two sentences, or a score and two.
 
-    Raises an `InputError` that names `source` and the number of the line.
+    Raises an `InputError` that names `source`, such as the file, and the number of the line.
     """
     table = [line.split("\t") for line in lines]
     if not table:
@@ -74,7 +74,7 @@ def compare_precision(path: str | os.PathLike[str], precision: str, data: Data, 
     """
     sentences = [sentence for row in data.rows for sentence in row]
     engines = load_in(("float32", precision), path, backend=backend, threads=threads, bits=bits, revision=revision)
-    # In float64, because then the later rounding errors are far smaller than those of either precision.
+    # The cosines are computed in float64, so that their rounding is far smaller than what they are to measure.
     vectors = [normalize(engine.encode(sentences, show_progress_bar=show_progress_bar).astype(np.float64))
                for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)
@@ -94,7 +94,8 @@ def load_in(precisions: Sequence[str], path: str | os.PathLike[str], *, backend:
     of `load_model`, `convert_model` and `Engine`.
     """
     model = load_model(path, kind="encode", revision=revision)
-    # A static model only stores its table in a precision, and an Engine refuses a way to multiply (`WAYS`) for it.
+    # A static model multiplies nothing, and only stores its table in a precision, so the Engine is told none; a way to
+    # multiply (`WAYS`) is passed on all the same, so that the Engine refuses it.
     computes = any(part.config.num_layers for part in model.parts.values())
     return [Engine(convert_model(model, stored_format(name)), backend=backend, threads=threads, bits=bits,
                    precision=name if computes or name in WAYS else None)
@@ -113,12 +114,13 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value [n], from 1 on; equal values share the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def _score(text: str, where: str) -> float:
-    """Return the score in a field of a file; raises `InputError`."""
+    """Return the score in a field of a file; raises an `InputError` that begins with `where` if it is no number."""
     try:
         score = float(text)
     except ValueError:

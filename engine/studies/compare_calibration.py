@@ -1,4 +1,4 @@
-"""How a calibration holds in other precisions and on other texts: `engine compare --calibration`."""
+"""Measure how well a calibration holds in other precisions and on other texts: `engine compare --calibration`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .compare import load_in
 from .labelled import label_numbers
 
 COVERAGE = 0.9
-"""How often a set shall hold the right label, unless the caller says otherwise."""
+"""The default for the share of the texts whose set of labels shall hold the right one."""
 
 Labelled = tuple[Sequence[Any], Sequence[Any]]
-"""Texts and their labels."""
+"""Texts and their labels, of one length."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Calibrated:
     precision: str
     data: str
     measures: Measures
-    """Of the calibrated probabilities."""
+    """Measures of the calibrated probabilities."""
     coverage: dict[str, float]
-    """The share of the texts whose set holds the right label, by conformal score."""
+    """The share of the texts whose set of labels holds the right one, by the name of the conformal score."""
     set_size: dict[str, float]
     """The mean number of labels of a set."""
     distance: float
     """The Kolmogorov-Smirnov distance of the confidences to those of the calibration."""
     p_value: float
-    """How often texts like those of the calibration are at least so far apart."""
+    """The probability that texts like those of the calibration have at least this distance."""
 
 
 def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelled], *,
@@ -52,8 +52,8 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
                         revision: str | None = None) -> list[Calibrated]:
     """Classify labelled texts in each precision with the calibration of the model's file, and say how well it holds.
 
-    data: texts and labels by name, such as that of a file. They must be others than those that the model was calibrated
-    on. Raises the errors of `Engine.load` and of `Engine.classify` with a coverage.
+    data: texts and labels by name, such as that of a file; not the ones that the model was calibrated on. The results
+    are ordered by precision, then by data. Raises the errors of `Engine.load` and of `Engine.classify` with a coverage.
     """
     share = check_coverage(coverage)
     engines = load_in(precisions, path, backend=backend, threads=threads, bits=bits, revision=revision)
@@ -71,6 +71,7 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
             right = label_numbers(labels, runner.config.labels, f"{name}, text")
             with PLAIN.showing(len(texts), show_progress_bar, precision) as call:
                 chances = runner.probabilities(compute(Logits(runner, texts), call))
+            # By score, which classes are in each text's set: bool [texts, classes].
             inside = {score: SCORES[score](chances) <= limit for score, limit in limits.items()}
             rows = np.arange(len(right))
             calibrated.append(Calibrated(

@@ -1,4 +1,4 @@
-"""Measure which inputs of a model's linear maps are large, so that rounding to 4 bits can spare them."""
+"""Measure which inputs of a model's linear maps are large, so that 4-bit weights round less where they matter more."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ..text.tokenizer import Tokenizer
 from ..weights.model import Model
 
 LEAST_TOKENS = 512
-"""Fewer tokens say too little about the inputs of a model."""
+"""The fewest tokens to measure on: fewer say too little about the inputs of a model."""
 LEAST = 1e-4
 """The least importance of a column, where the mean of all columns is 1."""
 CHARACTERS = 4
-"""About how many characters a token has, at most: pieces of text are cut by characters, and then by tokens."""
+"""Characters of a piece of text for each token of a sequence, about as many as a token has; the rest is cut off."""
 
 
 def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: int = 8192, sequence_length: int = 512,
@@ -64,10 +64,10 @@ def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: 
     squares, read = _InputSquares(part.config, part.weights, ops), 0
     with progress(max_tokens, show_progress_bar, "Calibration", " tokens") as advance:
         for ids in _sequences(tokenizer, [texts] if isinstance(texts, str) else texts, length):
-            some = ids[: max_tokens - read]
-            squares.read(some)
-            read += len(some)
-            advance(len(some))
+            sequence = ids[: max_tokens - read]
+            squares.read(sequence)
+            read += len(sequence)
+            advance(len(sequence))
             if read == max_tokens:
                 break
     if read < LEAST_TOKENS:
@@ -76,7 +76,7 @@ def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: 
 
 
 def _sequences(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Iterator[list[int]]:
-    """Yield the ids of pieces of the texts, of `length` tokens at most."""
+    """Yield the token ids of each piece of the texts, at most `length` of them and at least one."""
     for text in texts:
         if not isinstance(text, str):
             raise InputError(f"texts must be a text or several, and one of them is {shown(text)}")
@@ -87,43 +87,43 @@ def _sequences(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Itera
 
 
 def _divided_by_mean(means: np.ndarray) -> np.ndarray:
-    """Return positive numbers whose mean is about 1; an input that is always 0 counts a little."""
+    """Return mean squares [K] divided by their mean, and at least `LEAST`, in float32; ones if all are 0."""
     mean = float(means.mean())
     return np.maximum(means / mean if mean > 0 else np.ones_like(means), LEAST).astype(np.float32)
 
 
 class _RecordingOps:
-    """The single operations of a backend; adds up the squares of the inputs of each weight, by its place in memory."""
+    """The single operations of a backend, whose `linear` also adds up the squares of the inputs of each weight."""
 
     def __init__(self, ops: Ops):
+        """squares: sums, float64 [K], by id() of the weight's array. rows: the number of inputs added up in each."""
         self._ops = ops
         self.squares: dict[int, np.ndarray] = {}
         self.rows: dict[int, int] = {}
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
-        place = id(weight)
+        """Return the backend's result for x [M, K] and a weight [N, K], after adding up the squares of x."""
+        key = id(weight)        # the plan keeps the weights, so that no other array gets the same id
         squares = np.einsum("mk,mk->k", x, x, dtype=np.float64)
-        self.squares[place] = self.squares.get(place, 0) + squares
-        self.rows[place] = self.rows.get(place, 0) + len(x)
+        self.squares[key] = self.squares.get(key, 0) + squares
+        self.rows[key] = self.rows.get(key, 0) + len(x)
         return self._ops.linear(x, weight, bias, activation, residual)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
     def means(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the mean squares, float64 [K], of the inputs of each of these weights that was used."""
+        """Return the mean squares, float64 [K], of the inputs of each weight that was used, by its name."""
         return {name: self.squares[id(weight)] / self.rows[id(weight)] for name, weight in weights.items()
                 if id(weight) in self.rows}
 
 
 class _InputSquares:
-    """Runs sequences of token ids in float32, and measures the inputs of all linear maps.
-
-    ops: the single operations of a backend. The programs run one operation after the other, as the reference does.
-    """
+    """Runs sequences of token ids in float32, one operation after the other, and measures the inputs of linear maps."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], ops: Ops):
+        """ops: the single operations of a backend, which the plans of the reference call on whole arrays."""
         self._ops, self._offset = _RecordingOps(ops), config.position_offset
         self._plan: ReferenceDecoder | ReferencePlan
         if config.decodes:
@@ -132,7 +132,7 @@ class _InputSquares:
             self._plan = ReferencePlan(config, weights, np.float32, self._ops)
 
     def read(self, ids: Sequence[int]) -> None:
-        """Run one sequence, of at least one token."""
+        """Run one sequence of at least one token id, and add its inputs to the measures."""
         tokens: NDArray[np.int64] = np.asarray(ids, np.int64)
         if isinstance(self._plan, ReferenceDecoder):
             request = self._plan.open()

@@ -42,13 +42,14 @@ class AttentionPooling:
     """float32 [D, F]."""
     down_bias: np.ndarray
     eps: float = 1e-6
+    """Of the LayerNorm."""
     activation: str = "gelu_tanh"
     """One of `ACTIVATIONS`."""
 
     def __call__(self, tokens: np.ndarray, cu_seqlens: Sequence[int], ops: ModuleOps) -> np.ndarray:
-        """Return the vectors of images, float32 [B, D], by the token vectors [N, D] of all, one image behind another.
+        """Return a vector for each of B images, float32 [B, D], from the token vectors [N, D] of all, in order.
 
-        cu_seqlens: the first token of each image, and N.
+        cu_seqlens: the index of the first token of each image, and N.
         """
         (heads, width), images = self.scores.shape, len(cu_seqlens) - 1
         scores = ops.linear(tokens, self.scores, None, activation=None, residual=None)
@@ -58,23 +59,24 @@ class AttentionPooling:
             mixed[i] = ops.linear(weights, np.ascontiguousarray(tokens[first:last].T), None, activation=None,
                                   residual=None)
         values = ops.linear(mixed.reshape(-1, width), self.value, self.value_bias, activation=None, residual=None)
-        of_head = values.reshape(images, heads, heads, width // heads)[:, np.arange(heads), np.arange(heads)]
-        x = ops.linear(of_head.reshape(images, width), self.output, self.output_bias, activation=None, residual=None)
+        # `values` has all D values of the mean of each head, [B, H, H, D / H]; head h keeps its own part h of them.
+        own_values = values.reshape(images, heads, heads, width // heads)[:, np.arange(heads), np.arange(heads)]
+        x = ops.linear(own_values.reshape(images, width), self.output, self.output_bias, activation=None, residual=None)
         hidden = ops.linear(ops.layer_norm(x, self.norm, self.norm_bias, self.eps), self.up, self.up_bias,
                             activation=self.activation, residual=None)
         return ops.linear(hidden, self.down, self.down_bias, activation=None, residual=x)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by their names."""
+        """The arrays by the names of their fields."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
     def document(self) -> dict[str, Any]:
-        """Return all but the arrays as a plain dictionary, which `make_pooling` reads."""
+        """Return the settings, without the arrays, as a plain dictionary for a file; `make_pooling` reads it."""
         return {"eps": self.eps, "activation": self.activation}
 
     def check(self, width: int, source: str) -> None:
-        """Raise `WeightsError` unless the arrays fit token vectors of this width."""
+        """Raise `WeightsError` unless the arrays fit token vectors of this width. source: begins the message."""
         heads, inner = (np.shape(array)[0] if np.ndim(array) == 2 else 0 for array in (self.scores, self.up))
         shapes = {"scores": (heads, width), "value": (width, width), "output": (width, width), "up": (inner, width),
                   "up_bias": (inner,), "down": (width, inner)}
@@ -92,10 +94,14 @@ class AttentionPooling:
 
 
 _ARRAYS = tuple(one.name for one in fields(AttentionPooling) if one.name not in ("eps", "activation"))
+"""The fields that hold arrays."""
 
 
 def make_pooling(document: Any, arrays: Mapping[str, np.ndarray]) -> AttentionPooling:
-    """Return the pooling that a document and its arrays describe; raises `WeightsError` for other names."""
+    """Return the pooling of a document, made by `AttentionPooling.document`, and its arrays by name.
+
+    Raises `WeightsError` for other settings or arrays; `AttentionPooling.check` looks at the shapes.
+    """
     if not isinstance(document, dict) or document.keys() != {"eps", "activation"} or arrays.keys() != {*_ARRAYS}:
         raise WeightsError(f"the pooling of a model of images must have eps and activation, and the arrays "
                            f"{', '.join(_ARRAYS)}, not {shown(document)} with {', '.join(sorted(arrays)[:20])}")

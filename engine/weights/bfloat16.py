@@ -13,8 +13,8 @@ def to_bfloat16(array: np.ndarray) -> np.ndarray:
     Raises `WeightsError` for NaN, infinity and numbers that would round to infinity.
     """
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    # bits + 0x7FFF + the last bit that stays, shifted: a half is rounded up if that bit is 1, and otherwise down.
     rounded = bits >> 16
-    # The last bit that stays: where it is 1, a half is rounded up, and else down.
     rounded &= 1
     rounded += 0x7FFF
     rounded += bits
@@ -33,5 +33,5 @@ def from_bfloat16(bits: np.ndarray) -> np.ndarray:
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """Return numbers as float32; uint16 holds the bits of bfloat16."""
+    """Return numbers as float32: uint16 is read as the bits of bfloat16, and float32 is not copied."""
     return from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32, copy=False)

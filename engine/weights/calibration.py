@@ -1,4 +1,4 @@
-"""What a model learned from labelled texts about its own scores: temperatures, biases, and the scores of right answers.
+"""The calibrations of a model, fitted to labelled texts: temperatures, biases, and the scores of right answers.
 
 A `.npz` holds the arrays as calibration.TASK.NAME. `engine.uncertainty` has the formulas that fit and use them.
 """
@@ -21,7 +21,7 @@ TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "answer": (("losses", "impossible"), ()),
     "score": (("temperature",), ()),
 }
-"""The method that a calibration is for, with the arrays that it must have, and those that it may have."""
+"""The methods that can be calibrated, with the arrays that a calibration must have, and those that it may have."""
 ARRAYS: dict[str, tuple[str, str]] = {
     "temperature": ("float32", "1"), "bias": ("float32", "K"), "lac": ("float32", "n"), "aps": ("float32", "n"),
     "classes": ("uint16", "n"), "confidences": ("float32", "n"), "gaps": ("float32", "n"), "losses": ("float32", "n"),
@@ -36,7 +36,7 @@ class Calibration:
     task: str
     """One of `TASKS`."""
     arrays: Mapping[str, np.ndarray]
-    """By name, as `TASKS` and `ARRAYS` say:
+    """The arrays by name, with the dtypes and lengths in `ARRAYS`:
 
     temperature     [1]: logits are divided by it
     bias            [K]: then added to the logits of each class
@@ -49,6 +49,7 @@ class Calibration:
     """
 
     def __repr__(self) -> str:
+        """Return the task, the temperature, and the shapes of the other arrays."""
         sizes = ", ".join(f"{name} {list(array.shape)}" for name, array in self.arrays.items() if array.size > 1)
         fitted = f", temperature {self.temperature:.4g}" if "temperature" in self.arrays else ""
         return f"<Calibration: {self.task}{fitted}{', ' * bool(sizes)}{sizes}>"
@@ -66,7 +67,7 @@ class Calibration:
     def checked(self, outputs: Mapping[str, int], source: str) -> Calibration:
         """Return the calibration with contiguous arrays; raises `WeightsError` unless it fits the model.
 
-        outputs: the number of outputs of each task that the model has.
+        outputs: the number of outputs of the model for each task that it has. source: the beginning of the message.
         """
         if not isinstance(self.task, str) or self.task not in TASKS or not isinstance(self.arrays, Mapping):
             raise WeightsError(f"{source}: a calibration is for one of {', '.join(TASKS)}, and has arrays by name, not "
@@ -90,12 +91,12 @@ class Calibration:
         return self if same else replace(self, arrays=arrays)
 
     def _count(self, names: list[str]) -> int:
-        """Return the number of labelled texts; -1 without any."""
+        """Return n, the number of labelled texts, by the first array of that length; -1 without such an array."""
         return next((array.size for name in names if ARRAYS[name][1] == "n"
                      and isinstance(array := self.arrays[name], np.ndarray)), -1)
 
     def _check_array(self, name: str, length: int, where: str) -> None:
-        """Raise `WeightsError` unless an array has its dtype, this length and numbers that are possible."""
+        """Raise `WeightsError` unless an array has its dtype, this length and possible numbers. where: names it."""
         array, dtype = self.arrays[name], ARRAYS[name][0]
         if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != (length,) or not length:
             described = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
@@ -108,10 +109,10 @@ class Calibration:
 
 
 def outputs_of(heads: Sequence[HeadConfig], vocab_size: int = 0) -> dict[str, int]:
-    """Return the number of outputs of each task that can be calibrated.
+    """Return, for each task that can be calibrated, the number of outputs.
 
-    heads: those of an encoder. vocab_size: of a decoder; 0 for an encoder. A head with one class ranks pairs, and so
-    can a decoder. Classes of which a text may have several at once, and several numbers, cannot be calibrated.
+    heads: of an encoder. vocab_size: of a decoder; 0 for an encoder. A classifier with one output ranks pairs, and so
+    can a decoder. A classifier whose outputs are numbers, or labels of which a text may have several, is left out.
     """
     if vocab_size:
         return {"score": vocab_size, "rank": 1}

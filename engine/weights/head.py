@@ -1,4 +1,4 @@
-"""A head in memory: its description and its arrays, which are float32 in every precision of the encoder."""
+"""Task heads in memory: the description of a head, and its arrays, float32 in every precision of the encoder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ class Head:
 
     config: HeadConfig
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """float32 arrays by name; `HeadConfig.shapes` states their names and shapes. A tied map has no weight here."""
+    """float32 arrays by name; `HeadConfig.shapes` states their names and shapes. A tied map reads the word table."""
 
     def checked(self, config: ModelConfig, source: str) -> Head:
-        """Return the head with arrays that operations can read; raises `WeightsError` unless it fits the encoder."""
+        """Return the head with contiguous, aligned arrays; raises `WeightsError` unless it fits the encoder.
+
+        config: of the encoder. source: the beginning of the message.
+        """
         try:
             shapes = self.config.shapes(config.hidden_size, (config.vocab_size, config.table_width))
         except WeightsError as error:
@@ -42,6 +45,7 @@ class Head:
             raise WeightsError(f"{source}: the head {self.config.task} does not fit the encoder:\n  "
                                + "\n  ".join(problems))
         weights = {name: np.require(array, requirements=["C", "A"]) for name, array in self.weights.items()}
+        # `np.require` returns an array itself where it need not copy it.
         same = all(weights[name] is array for name, array in self.weights.items())
         return self if same else replace(self, weights=weights)
 

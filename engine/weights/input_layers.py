@@ -1,6 +1,7 @@
-"""Input layers, which turn images and audio into token vectors: patch embeddings, and convolutions of frames.
+"""Input layers ("stems"), which turn images and audio into token vectors: patches, and convolutions of frames.
 
-Every product is `ops.linear`, whose rows do not depend on one another; a recording has products of its own.
+Every product is `ops.linear`, whose rows do not depend on one another, so that images may share a product without a
+change of their bits; each recording has its own products. `waveform.py` has the input layer of samples.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from .modules import LinearOps
 from .waveform import PART_BYTES, StemOps, Waveform, make_waveform
 
 RESIZES = ("none", "bicubic", "antialias")
-"""How the table of positions is made to fit an image of another size."""
+"""Ways to resize the table of positions for an image of another size: not at all, or by bicubic interpolation."""
 
 
 FIRST_TOKENS = 2
-"""The most tokens before the registers and the patches: the class token and that of distillation."""
+"""The most tokens before the registers and the patches: the class token and the distillation token."""
 
 
 @dataclass(frozen=True, eq=False)
 class CutImage:
-    """An image cut into patches."""
+    """An image cut into patches of p x p pixels."""
 
     patches: np.ndarray
     """float32 [patches, C * p * p]."""
     positions: np.ndarray
-    """float32 [F + patches, D]: what is added to the first tokens and to the patches."""
+    """float32 [F + patches, D]: the positions to add to the first tokens and to the patches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +48,7 @@ class Patches:
     positions: np.ndarray
     """float32 [F + n * n, D]: added to the first tokens and to the patches, row by row from the top left."""
     first: np.ndarray | None = None
-    """float32 [F, D]: the class token, and behind it that of distillation; None for a model without them, where F = 0.
-    """
+    """float32 [F, D]: the class token, and perhaps the distillation token; None for a model with neither, and F = 0."""
     registers: np.ndarray | None = None
     """float32 [R, D]: tokens between the first tokens and the patches, without positions; None for none."""
     resize: str = "none"
@@ -56,11 +56,15 @@ class Patches:
 
     kind: ClassVar[str] = "patches"
     given: ClassVar[str] = "pixel_values"
-    """The argument of `Engine.forward`."""
+    """The argument of `Engine.forward` with the inputs."""
     expected: ClassVar[str] = "floats [C,H,W]"
+    """The form of one input, for messages and documents."""
 
     def cut(self, image: np.ndarray) -> CutImage:
-        """Return the patches of an image. Raises `InputError` for its shape."""
+        """Return the patches of an image [C, H, W], row by row; raises `InputError` for another shape.
+
+        Pixels on the right and at the bottom that fill no patch are left out.
+        """
         C, p, _ = self.weight.shape[1:]
         rows, columns = image.shape[1] // p, image.shape[2] // p
         if image.shape[0] != C or not rows or not columns:
@@ -75,19 +79,19 @@ class Patches:
         One product has the patches of several images, about `PART_BYTES` of them, because `ops` packs the weights for
         each product anew.
         """
-        found: list[np.ndarray] = []
+        embedded: list[np.ndarray] = []
         part: list[CutImage] = []
         size = 0
         for cut in cuts:
             part.append(cut)
             size += cut.patches.nbytes
             if size >= PART_BYTES:
-                found += self._embed_part(part, ops)
+                embedded += self._embed_part(part, ops)
                 part, size = [], 0
-        return found + self._embed_part(part, ops)
+        return embedded + self._embed_part(part, ops)
 
     def _embed_part(self, part: list[CutImage], ops: LinearOps) -> list[np.ndarray]:
-        """Return the token vectors of some images, whose patches one product maps."""
+        """Return the token vectors of some images, float32 [F + R + patches, D] each, with one product for all."""
         if not part:
             return []
         F, D = self.first_count, self.weight.shape[0]
@@ -105,9 +109,12 @@ class Patches:
         return 0 if self.first is None else len(self.first)
 
     def _positions(self, rows: int, columns: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the positions [F + rows * columns, D] of an image of this shape, whose patches are rows x columns."""
+        """Return the positions [F + rows * columns, D] of an image of this shape, cut into rows x columns patches.
+
+        Raises `InputError` for another size than the model's if its positions are not resized.
+        """
         F, p = self.first_count, self.weight.shape[2]
-        n = math.isqrt(len(self.positions) - F)
+        n = math.isqrt(len(self.positions) - F)     # patches on a side of the images of the training
         if (shape[1], shape[2]) == (n * p, n * p) or (self.resize != "none" and rows == columns == n):
             return self.positions
         if self.resize == "none":
@@ -132,14 +139,16 @@ class Frames:
     bias2: np.ndarray
     """float32 [D]."""
     positions: np.ndarray
-    """float32 [P, D]."""
+    """float32 [P, D]: added to the P tokens of a recording."""
 
     kind: ClassVar[str] = "frames"
     given: ClassVar[str] = "input_features"
+    """The argument of `Engine.forward` with the inputs."""
     expected: ClassVar[str] = "floats [C,T]"
+    """The form of one input, for messages and documents."""
 
     def embed(self, frames: np.ndarray, ops: LinearOps) -> np.ndarray:
-        """Return the token vectors of C frequencies of T frames: float32 [ceil(T / 2), D]; raises `InputError`."""
+        """Return the token vectors of a spectrogram [C, T], float32 [ceil(T / 2), D]; raises `InputError`."""
         C, P = self.weight.shape[1], len(self.positions)
         if frames.shape[0] != C or not 1 <= frames.shape[1] <= 2 * P:
             raise InputError(f"a spectrogram must be [{C}, T] with 1 to {2 * P} frames, not {list(frames.shape)}")
@@ -149,7 +158,10 @@ class Frames:
 
 
 def _convolution(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, ops: LinearOps, stride: int = 1) -> np.ndarray:
-    """Return gelu(convolution of x [C, T], padded by one zero on each side) as [T', D]."""
+    """Return gelu(convolution of x [C, T], padded by one zero on each side) as [ceil(T / stride), D].
+
+    weight: [D, C, 3]. A row of the product is a window of 3 frames, [C * 3].
+    """
     padded = np.pad(x, ((0, 0), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, 3, axis=1)[:, ::stride].transpose(1, 0, 2)
     rows = np.ascontiguousarray(windows).reshape(windows.shape[0], -1)
@@ -168,7 +180,7 @@ _SHAPES: dict[str, dict[str, tuple[str | int, ...]]] = {
 
 
 def stem_arrays(stem: Stem) -> dict[str, np.ndarray]:
-    """Return the arrays of a stem by the names of its fields."""
+    """Return the arrays of a stem by name, for a file."""
     if isinstance(stem, Waveform):
         return dict(stem.arrays)
     values = {field.name: getattr(stem, field.name) for field in fields(stem)}
@@ -176,14 +188,17 @@ def stem_arrays(stem: Stem) -> dict[str, np.ndarray]:
 
 
 def stem_document(stem: Stem) -> dict[str, Any]:
-    """Return all but the arrays of a stem as a plain dictionary, which `make_stem` reads."""
+    """Return the settings of a stem, without its arrays, as a plain dictionary for a file; `make_stem` reads it."""
     if isinstance(stem, Waveform):
         return stem.document()
     return {"kind": stem.kind} | ({"resize": stem.resize} if isinstance(stem, Patches) else {})
 
 
 def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
-    """Return what a document and its arrays describe; raises `WeightsError` unless they fit one another."""
+    """Return the stem of a document, made by `stem_document`, and its arrays by name.
+
+    Raises `WeightsError` unless they fit one another.
+    """
     if isinstance(document, dict) and document.get("kind") == Waveform.kind:
         return make_waveform(document, arrays)
     kind = document.get("kind") if isinstance(document, dict) else None
@@ -196,7 +211,7 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
     missing = shapes.keys() - arrays.keys() - {"first", "registers"}
     if missing or arrays.keys() - shapes.keys():
         raise WeightsError(f"the stem must have the arrays {', '.join(shapes)}, not {', '.join(sorted(arrays)[:20])}")
-    sizes: dict[str | int, int] = {}        # what each letter of `_SHAPES` stands for; all arrays must agree with it
+    sizes: dict[str | int, int] = {}        # the size for each letter of `_SHAPES`, with which all arrays must agree
     for name, array in arrays.items():
         sizes |= dict(zip(shapes[name], array.shape, strict=False))
     for name, array in arrays.items():
@@ -216,7 +231,7 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
 
 
 def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray]:
-    """Return the token vectors of several inputs: an array [B, T, D] for an array, and a list for a list.
+    """Return the token vectors of several inputs: [B, T, D] for an array of B inputs, a list of [T, D] for a list.
 
     Raises `InputError` for anything but finite numbers of the stem's shape.
     """
@@ -228,14 +243,17 @@ def embed(stem: Stem, inputs: Any, ops: StemOps) -> np.ndarray | list[np.ndarray
 
 
 def _embed_each(stem: Stem, inputs: Iterable[np.ndarray], ops: StemOps) -> list[np.ndarray]:
-    """Return the token vectors of each input; several images share products."""
+    """Return the token vectors of each input, [T, D] each; several images share products."""
     if isinstance(stem, Patches):
         return stem.embed(map(stem.cut, inputs), ops)
     return [stem.embed(one, ops) for one in inputs]
 
 
 def _read_numbers(stem: Stem, value: Any, axes: int) -> np.ndarray:
-    """Return the caller's inputs as contiguous float32; raises `InputError` unless they are finite, with these axes."""
+    """Return a user's input, or an array of inputs, as contiguous float32.
+
+    axes: how many the array must have. Raises `InputError` for another number of axes, and for NaN and infinity.
+    """
     array = as_array(value, f"{stem.given} must be {stem.expected}")
     if array.ndim != axes or array.dtype.kind != "f":
         raise InputError(f"{stem.given} must be an array of {stem.expected} for each input, or a list of them, not "

@@ -26,14 +26,15 @@ from ..base.install import explain_missing_kernels
 from ..model.precision import FORMATS
 
 GROUP = 16
-BLOCK, BYTES = FORMATS["int4"].block, FORMATS["int4"].entries
+"""The weights of a row that share a multiplier and an offset."""
+BLOCK, BYTES = FORMATS["int4"].block, FORMATS["int4"].entries      # 32 weights, in 19 bytes
 WIDTHS = np.array([0.70, 0.75, 0.80, 0.85, 0.90, 0.95, 1.00, 1.05, 1.10], np.float32)
-"""The parts of the range of a group's weights that its 16 steps may cover, of which the search takes the best. Below 1,
+"""Candidates for the share of the range of a group's weights that its 16 steps cover; the search tries all. Below 1,
 weights at the ends of the range are cut. A finer list would give the same multipliers again."""
 ROUNDS = 2
 """How often multipliers, offsets and codes are chosen for a scale, and then the scale for them."""
 _SLAB = 2**18
-"""Weights that a thread takes at a time."""
+"""How many weights a thread quantizes at a time."""
 
 
 def quantize_int4(w: np.ndarray, heads: int = 1, importance: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -54,22 +55,23 @@ def quantize_int4(w: np.ndarray, heads: int = 1, importance: np.ndarray | None =
     search = _compiled_search()
     w, importance = np.ascontiguousarray(w), None if importance is None else np.ascontiguousarray(importance)
     stored, scales = np.empty(FORMATS["int4"].shape(w.shape, heads), np.uint8), np.empty((N, 2), np.float32)
-    slabs = range(0, N, max(1, -(-_SLAB // K)))     # the first row of each
+    slabs = range(0, N, max(1, -(-_SLAB // K)))     # the first row of each slab
 
-    def fill(first: int) -> int:        # the number of a row that is not finite; -1 if all are
+    def fill(first: int) -> int:
+        """Quantize the slab that begins with a row; return the number of a row that is not finite, or -1."""
         rows = slice(first, min(N, first + slabs.step))
         return search(w[rows], heads, importance, WIDTHS, ROUNDS, stored[rows], scales[rows])
 
     threads = choose_threads(None) if len(slabs) > 1 else 1
     with ThreadPoolExecutor(threads) as pool:
-        in_slabs = pool.map if threads > 1 else map     # one thread: the calling one
+        in_slabs = pool.map if threads > 1 else map     # with one thread, this thread does the work
         if any(wrong >= 0 for wrong in in_slabs(fill, slabs)):
             raise InputError("only finite numbers can be quantized, and the matrix holds NaN or infinity")
     return stored, scales
 
 
 def _compiled_search() -> Callable[..., int]:
-    """Return `int4_search.search_rows`; raises `UnsupportedError` where it is not compiled."""
+    """Return the compiled function `int4_search.search_rows`; raises `UnsupportedError` if it is not compiled."""
     try:
         from .native.int4_search import search_rows
     except ImportError as error:
@@ -78,7 +80,10 @@ def _compiled_search() -> Callable[..., int]:
 
 
 def widen_int4(stored: np.ndarray, scales: np.ndarray, K: int, heads: int = 1) -> np.ndarray:
-    """Return the matrix [N, K] that `quantize_int4` has stored, in the dtype of the scales [N, 2]."""
+    """Return the matrix [N, K] that `quantize_int4` has stored, in the dtype of the scales [N, 2].
+
+    stored: uint8 [N, bytes of a row]. heads: how many heads the K inputs come from.
+    """
     q, m, o = _from_blocks(stored)
     wide = scales[:, :1, None] * (m[..., None] * q) + (scales[:, 1:, None] * o[..., None])
     wide = wide.reshape(len(stored), heads, -1)[:, :, : K // heads]
@@ -86,7 +91,7 @@ def widen_int4(stored: np.ndarray, scales: np.ndarray, K: int, heads: int = 1) -
 
 
 def impossible_int4(stored: np.ndarray) -> str | None:
-    """Describe the forbidden bytes of stored blocks; None if there are none."""
+    """Return a description of forbidden bytes in stored blocks, uint8 [N, bytes of a row]; None if there are none."""
     blocks = stored.reshape(len(stored), -1, BYTES)
     if (blocks[..., 17:] == 128).any():     # as int8, that is -128
         return "an offset of -128, expected -127 to 127"
@@ -96,7 +101,7 @@ def impossible_int4(stored: np.ndarray) -> str | None:
 
 
 def _from_blocks(stored: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the codes q [n, G, 16], the multipliers m [n, G] and the offsets o [n, G] of G groups, as float32."""
+    """Return codes q [n, G, 16], multipliers m [n, G] and offsets o [n, G] of stored rows, as float32."""
     n = len(stored)
     blocks = stored.reshape(n, -1, BYTES)
     q = np.stack([blocks[..., :16] & 15, blocks[..., :16] >> 4], axis=3)

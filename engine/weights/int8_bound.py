@@ -20,7 +20,7 @@ _EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 def to_groups(w: np.ndarray, heads: int) -> np.ndarray:
     """Reshape weights [n, K] to [n, K/8, 2, 2, 2]: eight inputs as halves, groups and neighbours.
 
-    The inputs of each head are padded with zeros to a multiple of eight.
+    heads: how many heads the K inputs come from; those of each are padded with zeros to a multiple of eight.
     """
     n, width = len(w), w.shape[1] // heads
     if width % 8:
@@ -31,25 +31,25 @@ def to_groups(w: np.ndarray, heads: int) -> np.ndarray:
 
 
 def from_groups(groups: np.ndarray, K: int, heads: int) -> np.ndarray:
-    """Reverse `to_groups`: return the weights [n, K]."""
+    """Return the weights [n, K] of which `to_groups` has made these groups."""
     return groups.reshape(len(groups), heads, -1)[:, :, : K // heads].reshape(-1, K)
 
 
 def group_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums [n, K/8, 2] of the positive weights of each group, and of the negative ones without sign."""
-    above, total = (x[:, :, 0, :, 0] + x[:, :, 0, :, 1] + x[:, :, 1, :, 0] + x[:, :, 1, :, 1]
-                    for x in (np.maximum(groups, 0), groups))
-    return above, above - total
+    positive, total = (x[:, :, 0, :, 0] + x[:, :, 0, :, 1] + x[:, :, 1, :, 0] + x[:, :, 1, :, 1]
+                       for x in (np.maximum(groups, 0), groups))
+    return positive, positive - total
 
 
 def integer_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of `group_sums` for int8 weights, which are -127 at least, as uint16.
+    """Return the sums of `group_sums` for int8 weights of at least -127, as uint16 [n, K/8, 2].
 
-    It adds eight inputs at a time in one machine word.
+    It adds eight inputs at a time in one machine word, and is far faster.
     """
     sums = []
     for part in (np.maximum(groups, 0), -np.minimum(groups, 0)):
-        eight = part.reshape(len(groups), -1).view("<u8")
+        eight = part.reshape(len(groups), -1).view("<u8")       # eight weights of a byte each in a word
         pairs = (eight & _EVEN_BYTES) + (eight >> np.uint64(8) & _EVEN_BYTES)   # four sums of neighbours, 16 bits each
         both_halves = pairs + (pairs >> np.uint64(32))      # its lower 32 bits are the sums of the two groups
         sums.append(both_halves.view("<u2").reshape(*groups.shape[:2], 4)[:, :, :2])

@@ -24,7 +24,7 @@ from .packed import PACKED_PREFIX, PackedFormat
 from .parameters import check, matrices, precision_of
 
 IMAGE = "image"
-"""The task of `load_model` that reads the encoder of images alone, of a model that has one of texts, too."""
+"""The task of `load_model` that reads only the encoder of images of a model that also has an encoder of texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Transformer:
     weights: Mapping[str, np.ndarray]
     """Arrays by name; `expected_shapes` states their names and shapes."""
     text: TextConfig | None = None
-    """How it reads sentences; None without a tokenizer, so that it runs on token ids alone."""
+    """The text settings with the tokenizer; None without a tokenizer, so that it runs on token ids alone."""
     modules: tuple[Module, ...] = ()
     """The modules that change a sentence's vector, after pooling and before `text.normalize`."""
     token_modules: tuple[Module, ...] = ()
@@ -43,29 +43,30 @@ class Transformer:
     stem: Stem | None = None
     """The input layer, which turns images or audio into token vectors; None if the encoder reads texts."""
     images: ImageConfig | None = None
-    """How an image becomes the pixels of the input layer; None if the files do not say it, or without such a layer."""
+    """How an image becomes the pixels of the input layer; None if files do not state it, or without such a layer."""
     pooling: AttentionPooling | None = None
-    """What gives an image its vector; None where it is that of the class token, and for a model of texts."""
+    """The head that pools an image's vectors; None if the class token's vector is used, and for a model of texts."""
     layout: PackedFormat | None = None
     """The layout of linear maps that are packed for some CPUs (`engine.weights.packed`); None if they are not."""
     heads: tuple[Head, ...] = ()
-    """What stands after the encoder, such as a classifier; at most one of each task."""
+    """The task heads after the encoder, such as a classifier; at most one of each task."""
     calibrations: tuple[Calibration, ...] = ()
-    """What is known from labelled texts about the scores of the heads, or of a decoder; at most one for each task."""
+    """Calibrations of the scores of the heads, or of a decoder; at most one for each task."""
 
     _checked: bool = field(default=False, init=False, repr=False)
     """Whether the numbers of the weights have been checked. `replace` returns an object that has not been checked."""
 
     def __repr__(self) -> str:
+        """Return the family, the size and the number of arrays."""
         c = self.config
         return (f"<Transformer: {c.family}, {c.num_layers} layers of width {c.hidden_size}, "
                 f"{len(self.weights)} arrays, {'a' if self.text else 'no'} tokenizer>")
 
     def checked(self, source: str = "the model") -> Transformer:
-        """Return this with weights that fit the configuration and that kernels can read; raises `WeightsError`.
+        """Return this with contiguous, aligned weights; raises `WeightsError` unless they fit the configuration.
 
-        The numbers are checked once. Names, shapes and dtypes are checked at every call, because the weights may be a
-        dictionary that somebody changes.
+        source: the beginning of the message. The numbers are checked once. Names, shapes and dtypes are checked at
+        every call, because the weights may be a dictionary that somebody changes.
         """
         self.check_types(source)
         check(self.config, self.weights, source, numbers=not self._checked, layout=self.layout)
@@ -74,11 +75,11 @@ class Transformer:
         heads = self.heads if self._checked else check_heads(self.heads, self.config, source)
         calibrations = self.check_calibrations(source)
         weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}
-        given = (*self.weights.values(), *self.heads, *self.calibrations)
-        made = (*weights.values(), *heads, *calibrations)
-        same = all(new is old for new, old in zip(made, given, strict=True))    # nothing had to be converted
+        before = (*self.weights.values(), *self.heads, *self.calibrations)
+        after = (*weights.values(), *heads, *calibrations)
+        same = all(new is old for new, old in zip(after, before, strict=True))      # nothing had to be converted
         transformer = self if same else replace(self, weights=weights, heads=heads, calibrations=calibrations)
-        object.__setattr__(transformer, "_checked", True)
+        object.__setattr__(transformer, "_checked", True)       # the class is frozen
         return transformer
 
     def check_types(self, source: str) -> None:
@@ -126,9 +127,9 @@ class Transformer:
         return precision_of(self.config, self.weights) if self.layout is None else self.layout.precision
 
     def precision_for(self, asked: str | None) -> str:
-        """Return the name of the precision that was asked for, also by an alias; for None, that of the weights.
+        """Return the engine's name of the precision `asked`, which may be an alias; for None, the weights' precision.
 
-        Raises `UnsupportedError` for more than the weights have, or for the blocks of a file that they are not in, and
+        Raises `UnsupportedError` for a precision that the weights cannot have, such as float32 for int8 weights, and
         `InputError` for anything but a string or None.
         """
         if asked is None:
@@ -148,16 +149,16 @@ class Transformer:
         return asked
 
     def with_wide_vectors(self) -> Transformer:
-        """Return this with every bfloat16 or float16 parameter in float32, but for matrices, which plans widen."""
-        kept = set(matrices(self.config))
-        narrow = {name: array for name, array in self.weights.items()
-                  if name not in kept and not name.startswith(PACKED_PREFIX) and array.dtype in (np.uint16, np.float16)}
+        """Return this with every bfloat16 or float16 vector in float32; matrices stay, as backends widen these."""
+        matrix_names = set(matrices(self.config))
+        narrow = {name: array for name, array in self.weights.items() if name not in matrix_names
+                  and not name.startswith(PACKED_PREFIX) and array.dtype in (np.uint16, np.float16)}
         return replace(self, weights=dict(self.weights) | {name: widened(array) for name, array in narrow.items()})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model:
-    """An encoder alone, encoders by task, encoders of texts and of images, a decoder alone, or one with its encoder.
+    """A model in memory, with any of: an encoder, encoders by task, an encoder of images, a decoder with its encoder.
 
     A decoder with `logits_size` gives the vectors that the encoder's heads read; it reads the text of the encoder, one
     token later, from `generation.decoder_start_token_id` on.
@@ -168,7 +169,7 @@ class Model:
     encoder: Transformer | None = None
     decoder: Transformer | None = None
     generation: GenerationConfig = field(default_factory=GenerationConfig)
-    """How the decoder generates unless a call says otherwise."""
+    """The settings with which the decoder generates unless a call has its own."""
     routes: Mapping[str, Transformer] = field(default_factory=dict)
     """The encoder of each task, such as "query" and "document"; empty for a model with one encoder. With routes,
     `encoder` is the one that runs where a call names no task; None if a call must name one."""
@@ -180,7 +181,7 @@ class Model:
 
     @property
     def parts(self) -> dict[str, Transformer]:
-        """Return the different parts of the model, by the names "encoder", "images" and "decoder" or by tasks."""
+        """Return each part of the model once, by the name "encoder", "images" or "decoder", or by a task."""
         parts: dict[str, Transformer] = {}
         for name, part in (*self.routes.items(), ("encoder", self.encoder), ("images", self.images),
                            ("decoder", self.decoder)):
@@ -190,7 +191,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """Return "transcribe" for audio, "encode" without a decoder that generates, otherwise "generate"."""
+        """Return the kind of use: "transcribe" for audio, "encode" without a decoder that generates, or "generate"."""
         if self.encoder is not None and "transcribe" in tasks_of(self.encoder.heads):
             return "transcribe"
         if self.decoder is None or self.decoder.config.logits_size:
@@ -198,7 +199,7 @@ class Model:
         return "transcribe" if self.encoder is not None and isinstance(self.encoder.stem, Frames) else "generate"
 
     def checked(self, source: str = "the model") -> Model:
-        """Return the model with parts that fit each other, and weights that fit the parts; raises `WeightsError`."""
+        """Return the model with checked parts; raises `WeightsError` unless parts and weights fit each other."""
         self.check_parts(source)
         if len(self.parts) == 1:
             return self.map(lambda part: part.checked(source))
@@ -239,7 +240,7 @@ class Model:
                                f"encoder gives vectors of width {width}; both must be equal, or 0 without an encoder")
 
     def with_calibration(self, calibration: Calibration) -> Model:
-        """Return the model with a calibration in place of the one that it may have for the same task.
+        """Return the model with a calibration, which replaces one for the same task.
 
         It goes to the decoder if there is one that generates, and otherwise to the encoder that runs where a call names
         no task. Raises `WeightsError` for a calibration of another model.
@@ -248,14 +249,17 @@ class Model:
             raise InputError(f"with_calibration takes the calibration of a report of engine.calibrate, not "
                              f"{shown(calibration)}")
         generating = None if self.kind == "encode" else self.decoder
-        part_here = generating or self.encoder or next(iter(self.routes.values()))
-        others = tuple(one for one in part_here.calibrations if one.task != calibration.task)
-        changed = replace(part_here, calibrations=(*others, calibration))
+        calibrated = generating or self.encoder or next(iter(self.routes.values()))
+        others = tuple(one for one in calibrated.calibrations if one.task != calibration.task)
+        changed = replace(calibrated, calibrations=(*others, calibration))
         changed.check_calibrations("the model to calibrate")
-        return self.map(lambda part: changed if part is part_here else part)
+        return self.map(lambda part: changed if part is calibrated else part)
 
     def map(self, change: Callable[[Transformer], Transformer]) -> Model:
-        """Return the model with each part changed, once; the same object if no part changes."""
+        """Return the model with the result of `change` for each part; the same object if no part changes.
+
+        A part that stands in several places is changed once.
+        """
         changed = {id(part): change(part) for part in self.parts.values()}
         if all(changed[id(part)] is part for part in self.parts.values()):
             return self

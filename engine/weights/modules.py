@@ -16,11 +16,11 @@ from ..base.errors import WeightsError, shown
 from ..base.functions import exp, tanh
 
 TOKENS, SENTENCE = "token_embeddings", "sentence_embedding"
-"""The names of the vectors that pooling reads, and of those that it writes, which are also the result of `encode`."""
+"""The name of the vectors that pooling reads, and the name of the vectors that it writes, the result of `encode`."""
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 """The activations of `Dense`."""
 MOST_MODULES = 16
-"""Limit on the modules before pooling, and on those after it."""
+"""Limit on the modules before pooling, and on the modules after it."""
 
 
 class LinearOps(Protocol):
@@ -43,19 +43,19 @@ _ARRAYS = ("weight", "bias", "residual")
 
 
 class _Common:
-    """The methods of a module that has no arrays, and does not change the length of a vector; others override them."""
+    """The base of the modules: the methods for one without arrays that keeps the length of vectors."""
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by their names."""
+        """The arrays by the names of their fields, without those that are None."""
         return {name: getattr(self, name) for name in _ARRAYS if getattr(self, name, None) is not None}
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes that its arrays must have, where vectors have `width` numbers."""
+        """Return the shapes that the arrays must have, by name, for vectors of `width` numbers."""
         return {}
 
     def width_after(self, width: int) -> int:
-        """Return the length of the vectors that it makes of vectors of this length."""
+        """Return the length of a result, for vectors of `width` numbers."""
         return width
 
 
@@ -76,8 +76,8 @@ class Dense(_Common):
     target: str = SENTENCE
 
     def __call__(self, vectors: np.ndarray, ops: ModuleOps) -> np.ndarray:
-        """Return the images of vectors [n, in]: float32 [n, out]."""
-        function = _FUNCTIONS.get(self.activation)
+        """Return the results for vectors [n, in]: float32 [n, out]."""
+        function = _FUNCTIONS.get(self.activation)      # None for an activation that `ops.linear` applies itself
         changed = ops.linear(vectors, self.weight, self.bias, activation=None if function else self.activation,
                              residual=None)
         changed = function(changed) if function else changed
@@ -87,13 +87,13 @@ class Dense(_Common):
         return changed
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes that its arrays must have, where vectors have `width` numbers."""
+        """Return the shapes that the arrays must have, by name, for vectors of `width` numbers."""
         out = np.shape(self.weight)[:1]
         residual = {"residual": (*out, width)} if self.use_residual and out != (width,) else {}
         return {"weight": (*out, width), **({} if self.bias is None else {"bias": out}), **residual}
 
     def width_after(self, width: int) -> int:
-        """Return the length of the vectors that it makes of vectors of this length."""
+        """Return the length of a result, for vectors of `width` numbers."""
         return len(self.weight)
 
 
@@ -114,7 +114,7 @@ class LayerNorm(_Common):
         return ops.layer_norm(vectors, self.weight, self.bias, self.eps)
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes that its arrays must have, where vectors have `width` numbers."""
+        """Return the shapes that the arrays must have, by name, for vectors of `width` numbers."""
         return {"weight": (width,), "bias": (width,)}
 
 
@@ -138,12 +138,12 @@ KINDS: dict[str, type[Module]] = {"dense": Dense, "layer_norm": LayerNorm, "norm
 def run_modules(modules: Sequence[Module], vectors: np.ndarray, name: str, ops: ModuleOps | None) -> np.ndarray:
     """Return the vectors called `name` after all modules: float32 [n, D'], from vectors [n, D] of that name.
 
-    Each vector is computed by itself, so that it does not depend on the others.
+    Each result depends on its own vector alone. ops: may be None if there are no modules.
     """
     if not modules:
         return vectors
     named = {name: vectors}
-    with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of finite vectors may be infinite
         for module in modules:
             assert ops is not None
             named[module.target] = module(np.ascontiguousarray(named[module.source]), ops)
@@ -159,14 +159,14 @@ def widths_after(modules: Sequence[Module], width: int, name: str) -> dict[str, 
 
 
 def ends_with_normalize(modules: Sequence[Module], name: str) -> bool:
-    """Return whether the vectors called `name` have length 1 after all modules: `Normalize` writes them last."""
+    """Return whether the last module that writes the vectors called `name` scales them to length 1."""
     return isinstance(next((module for module in reversed(modules) if module.target == name), None), Normalize)
 
 
 def check_modules(modules: Any, width: int, name: str, source: str) -> int:
-    """Raise `WeightsError` unless the modules can follow one another, and return the length of the vectors after them.
+    """Return the length of the vectors called `name` after the modules; raises `WeightsError` unless these fit.
 
-    width, name: of the vectors before them; those after them have the same name. source: what a message begins with.
+    width: the length of these vectors before the modules. source: the beginning of the message.
     """
     if not isinstance(modules, tuple) or len(modules) > MOST_MODULES or not all(
             isinstance(module, (Dense, LayerNorm, Normalize)) for module in modules):
@@ -203,9 +203,9 @@ def _check_arrays(module: Module, width: int, label: str) -> None:
 
 
 def module_document(module: Module) -> str | dict[str, Any]:
-    """Return all but the arrays of a module for a file, which `make_module` reads.
+    """Return the settings of a module, without its arrays, for a file; `make_module` reads them.
 
-    A plain linear map is the name of its activation, as in files that had no other modules.
+    A plain linear map is described by the name of its activation alone, as in files from before there were others.
     """
     settings = {name: getattr(module, name) for name in _SETTINGS[type(module)]}
     if isinstance(module, Dense) and settings == _PLAIN | {"activation": module.activation} and (
@@ -215,7 +215,7 @@ def module_document(module: Module) -> str | dict[str, Any]:
 
 
 def make_module(document: Any, arrays: dict[str, np.ndarray]) -> Module:
-    """Return the module that a document and its arrays describe; raises `WeightsError` for anything else."""
+    """Return the module of a document, made by `module_document`, and its arrays; raises `WeightsError` for others."""
     if isinstance(document, str):
         document = {"module": "dense"} | _PLAIN | {"activation": document}
     kind = KINDS.get(str(document.get("module"))) if isinstance(document, dict) else None
@@ -229,13 +229,13 @@ def make_module(document: Any, arrays: dict[str, np.ndarray]) -> Module:
 
 def normalize(vectors: np.ndarray) -> np.ndarray:
     """Scale vectors [..., D] to length 1; a vector of zeros stays unchanged."""
-    with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of finite vectors may be infinite
         lengths = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
-        return vectors / np.maximum(lengths, 1e-12)
+        return vectors / np.maximum(lengths, 1e-12)     # torch divides by at least this number, too
 
 
 ROUNDING = 1e-5
-"""How far the length of a vector in float32 that was scaled to length 1 may be from 1."""
+"""The largest distance from 1 of the length of a float32 vector that counts as scaled to length 1."""
 
 
 def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
@@ -245,20 +245,20 @@ def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
     """
     if dimensions is None:
         return vectors
-    kept = vectors[:, :dimensions]
-    lengths = np.linalg.norm(kept.astype(np.float64), axis=-1, keepdims=True)
-    return np.where(np.abs(lengths - 1) <= ROUNDING, kept, normalize(kept))
+    short = vectors[:, :dimensions]
+    lengths = np.linalg.norm(short.astype(np.float64), axis=-1, keepdims=True)
+    return np.where(np.abs(lengths - 1) <= ROUNDING, short, normalize(short))
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """Return 1 / (1 + e^-x), without overflow."""
-    small = exp(-np.abs(x))
+    """Return 1 / (1 + e^-x) in float32, without overflow."""
+    small = exp(-np.abs(x))     # at most 1, as e^-x overflows for very negative x
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis, [..., n]; NaN for a row with infinity."""
-    with np.errstate(invalid="ignore"):     # finite weights may be so large that the logits are not
+    with np.errstate(invalid="ignore"):     # logits from finite weights may be infinite
         e = exp(x - x.max(axis=-1, keepdims=True))
         return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
 
@@ -266,7 +266,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 _SETTINGS = {kind: [each.name for each in fields(kind) if each.name not in _ARRAYS] for kind in KINDS.values()}
 _NEEDED = {kind: {each.name for each in fields(kind) if each.default is MISSING} for kind in KINDS.values()}
 _ALLOWED = {kind: {each.name for each in fields(kind)} & {*_ARRAYS} for kind in KINDS.values()}
-"""The settings of each kind of module, the arrays that it must have, and those that it may have."""
+"""For each kind of module: the names of its settings, of the arrays that it must have, and of those it may have."""
 _PLAIN: dict[str, Any] = {"activation": "identity", "use_residual": False, "source": SENTENCE, "target": SENTENCE}
 _PLAIN_ACTIVATIONS = ("identity", "tanh")
 """The settings of a linear map that a file describes by the name of its activation, and the activations of these."""

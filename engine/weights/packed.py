@@ -1,4 +1,4 @@
-"""The packed format of linear maps, which the kernels of one instruction set read, so that a file can hold it.
+"""The packed format of linear maps, in which kernels of one instruction set read weights, and which files may hold.
 
 In a packed model these arrays stand in place of the weights of an operation `Linear`, under the name of its first one:
 
@@ -19,14 +19,15 @@ from ..model.precision import COMPUTED
 
 PACKED_PREFIX = "packed."
 VERSION = 1
-"""The version of the packed format; it grows when kernels read the same numbers in another form."""
+"""The version of the packed format; it is raised when kernels read the same numbers in another form."""
 
 
 @dataclass(frozen=True)
 class PackedFormat:
-    """Everything that two kernels must share so that each can read the panels of the other."""
+    """The layout of packed panels: kernels with equal layouts can read each other's panels."""
 
     precision: str
+    """The precision in which the kernels read the weights, one of `COMPUTED`."""
     weight_bytes: int
     """Bytes of an item of the stored array."""
     columns: int
@@ -45,6 +46,7 @@ class PackedFormat:
         return {"int8": ("_scale", "_sums"), "int4": ("_scale", "_offset_scale")}.get(self.precision, ())
 
     def __str__(self) -> str:
+        """Return the layout in words, for `engine info`."""
         bounded = ", bounded" if self.bounded else ""
         return (f"{self.precision} in panels of {self.columns} columns by {self.depth_step}, vectors of "
                 f"{self.lanes}{bounded}, version {self.version}")

@@ -27,14 +27,14 @@ from .int4 import impossible_int4
 from .packed import PACKED_PREFIX, PackedFormat
 
 SLAB = 2**20
-"""How many numbers of a large matrix are worked on together, so that temporary arrays stay small."""
+"""How many numbers of a large matrix are computed at a time, so that temporary arrays stay small."""
 
 
 @lru_cache(maxsize=16)
 def parameters_of(config: ModelConfig) -> dict[str, Parameter]:
     """Return every parameter of a model by its name, in the order of use; do not change the dictionary.
 
-    A table that is also the weight of the logits is stored as a table is.
+    A word table that is also the weight of the logits counts as a table.
     """
     merged: dict[str, Parameter] = {}
     for program in programs_of(config):
@@ -79,9 +79,10 @@ def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
 
 
 def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
-    """Return the name and shape of every array that a model of this configuration has.
+    """Return the shape of every array that a model of this configuration has, by its name.
 
-    stored: weights whose dtypes say which matrices are integers; None for none. int8 and int4 have scales beside them.
+    stored: weights, whose dtypes tell which matrices are integers; None for a model in float32. int8 and int4 have
+    scales beside them.
     """
     parameters = parameters_of(config)
     shapes = {name: parameter.shape for name, parameter in parameters.items()}
@@ -94,7 +95,7 @@ def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None
 
 
 def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
-    """Return the formats that each matrix may be stored in; the format that it has comes first.
+    """Return the formats that each matrix may be stored in, by its name; the format that it has comes first.
 
     If one linear weight is in integers, all must be in the model's precision (`precision_of`) or in a format that
     `WeightFormat.beside` allows beside it. Any other matrix may have any format of its own.
@@ -117,7 +118,7 @@ def row_slabs(matrix: np.ndarray) -> list[slice]:
 
 
 def packed_arrays(config: ModelConfig, layout: PackedFormat) -> dict[str, str]:
-    """Return the name and the dtype of each array that holds packed linear maps; all are vectors."""
+    """Return the dtype of each array of packed linear maps, by its name; all of them are vectors."""
     arrays = {}
     for operation in chain.from_iterable(program.operations for program in programs_of(config)):
         if isinstance(operation, Linear):
@@ -131,8 +132,8 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
           layout: PackedFormat | None = None) -> None:
     """Raise one `WeightsError` that lists every problem: missing, unexpected, shape, dtype, impossible numbers.
 
-    numbers=False leaves out the numbers, which takes less than a millisecond for a model of 12 layers. layout: that of
-    packed linear maps; backends check their sizes, and the bytes of panels may be any.
+    source: the beginning of the message. numbers: whether to check the numbers as well; the rest takes less than a
+    millisecond for 12 layers. layout: of packed linear maps, whose sizes backends check, and whose bytes may be any.
     """
     if others := [name for name, array in weights.items() if not isinstance(array, np.ndarray)]:
         raise WeightsError(f"{source}: weights must be NumPy arrays, which {listed(others)} are not")
@@ -165,12 +166,12 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
 
 
 def _name_of_dtype(dtype: np.dtype) -> str:
-    """Return the name of a dtype, of blocks that of their format."""
+    """Return the name of a dtype, or of the format if it is a struct of blocks."""
     return str(dtype) if dtype.names is None else STORED.get(dtype, "that of unknown structs")
 
 
 def _impossible(name: str, array: np.ndarray) -> str | None:
-    """Describe the forbidden numbers that an array of the right dtype holds; None if it holds none."""
+    """Return a description of forbidden numbers in an array of the right dtype; None if it holds none."""
     if array.dtype == np.int8:
         return "-128, expected -127 to 127" if array.min() == -128 else None
     if array.dtype == np.uint8:
@@ -194,5 +195,5 @@ def _all_finite(array: np.ndarray) -> bool:
 
 
 def take_arrays(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Remove the arrays whose names begin with a prefix, and return them by the rest of their names."""
+    """Remove the arrays whose names begin with a prefix, and return them by their names without it."""
     return {name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}

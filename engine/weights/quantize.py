@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..programs.operations import Parameter
 
 BALANCING_STEPS = 2
-"""Newton's steps towards the offset of `quantize_balanced`: an offset of 1/K changes the sum of K errors by about 1."""
+"""Newton steps to find the offset of `quantize_balanced`: an offset of 1/K changes the sum of K errors by about 1."""
 MOST_OFFSET = np.float32(0.49)
 """Largest offset: zeros stay zeros, and the largest weight, 127, does not become 128."""
 
@@ -44,9 +44,10 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quantize_linear(w: np.ndarray, heads: int, bounded: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize the weight [N, K] of a linear map: within the bound of `engine.weights.int8_bound`, or with all 8 bits.
+    """Quantize the weight [N, K] of a linear map: return int8 [N, K] and float32 scales [N].
 
-    heads: the number of heads that the K inputs come from, see `engine.weights.parameters.input_heads`.
+    bounded: whether to keep the bound of `engine.weights.int8_bound`; otherwise all 8 bits are used. heads: the number
+    of heads that the K inputs come from, see `engine.weights.parameters.input_heads`.
     """
     return quantize_bounded(w, heads) if bounded else quantize_balanced(w)
 
@@ -62,7 +63,7 @@ def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _quantize(w: np.ndarray, round_rows: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return int8 [N, K] with all 8 bits, and scales [N]. round_rows: rounds rows [n, K] that are divided by scales."""
+    """Return int8 [N, K] with all 8 bits, and scales [N]. round_rows: rounds rows [n, K], already divided by scales."""
     weight, scale = _check_and_allocate(w)
     for rows in row_slabs(w):
         scale[rows] = _scale(_largest(w[rows]))
@@ -71,7 +72,7 @@ def _quantize(w: np.ndarray, round_rows: Callable[[np.ndarray], np.ndarray]) -> 
 
 
 def _round_balanced(ratio: np.ndarray) -> np.ndarray:
-    """Round the numbers of each row so that the sum of the errors is nearly 0, and not larger than with `np.rint`."""
+    """Round each row of numbers [n, K] so that the sum of its errors is nearly 0, and no larger than with `np.rint`."""
     best = np.rint(ratio)
     least = excess = (best - ratio).sum(axis=1)     # of each row: the smallest sum of errors so far, and the last one
     offset = np.zeros_like(excess)
@@ -94,12 +95,13 @@ def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndar
     weight, scale = _check_and_allocate(w)
     for rows in row_slabs(w):
         largest = _largest(w[rows])
-        # The least scale with which the unrounded sums of one sign, positive or negative, are at most LIMIT
+        # `least` is the scale with which the largest unrounded sum of one sign, positive or negative, is LIMIT.
         sums = group_sums(to_groups(w[rows] / np.float32(LIMIT), heads))
         scale[rows] = _scale(largest, least=np.max([of_sign.max(axis=(1, 2)) for of_sign in sums], axis=0))
         ratio = w[rows] / scale[rows, None]
         groups, exact = to_groups(np.rint(ratio).astype(np.int8), heads), to_groups(ratio, heads)
-        row, eight, group = np.nonzero(np.maximum(*integer_sums(groups)) > LIMIT)      # rounding went beyond the bound
+        # The groups that rounding took beyond the bound.
+        row, eight, group = np.nonzero(np.maximum(*integer_sums(groups)) > LIMIT)
         groups[row, eight, :, group] = np.trunc(exact[row, eight, :, group])
         weight[rows] = from_groups(groups, w.shape[1], heads)
     return weight, scale
@@ -126,7 +128,7 @@ def _largest(block: np.ndarray) -> np.ndarray:
 
 
 def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
-    """Return the scale of each row, from its largest |w|: at least `least`, and 1 for a row of nearly zeros."""
+    """Return the scale of each row, from its largest |w| [n]: at least `least`, and 1 for a row of nearly zeros."""
     # The threshold keeps scales far from subnormal numbers, which have few digits. Without it, the largest ratio of a
     # row could be more than an ulp away from 127.
     return np.where(largest > 1e-30, np.maximum(largest / np.float32(127), least), 1)
@@ -135,7 +137,7 @@ def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
 def widen(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter | None = None) -> np.ndarray:
     """Return the matrix of this name in float32: the stored array, or a widened copy if it has fewer bits.
 
-    parameter: its shape and heads, which blocks do not tell.
+    parameter: its shape and heads, which stored blocks do not tell; None for a matrix without blocks.
     """
     array = weights[name]
     match STORED.get(array.dtype):      # None for a reference in float64
@@ -170,9 +172,10 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
                          "alone, Model(encoder=...) makes one")
     if importance is not None:
         _check_importance(model, precision, importance)
-    done: list[tuple[Transformer, Transformer]] = []        # parts, and what they were converted to
+    done: list[tuple[Transformer, Transformer]] = []        # pairs of a part and its converted form
 
     def convert(part: Transformer) -> Transformer:
+        """Return a part in the precision; parts that share weights share the converted ones, too."""
         same = next((new for old, new in done if share_weights(old, part)), None)
         known = {} if importance is None or part is model.images else importance
         converted = (_convert(part, precision, bounded, known) if same is None
@@ -184,7 +187,7 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
 
 
 def _check_importance(model: Model, precision: str, importance: Mapping[str, np.ndarray]) -> None:
-    """Raise an error unless an importance, which has names of parameters alone, is for int4 and for this model."""
+    """Raise an error unless `importance` can be for this model: for int4, and with names of this model alone."""
     if canonical_name(precision) != "int4":
         raise InputError(f"importance is for int4 weights; precision {shown(precision)} rounds without it")
     # Importance is measured on texts, which say nothing of an encoder of images.
@@ -199,7 +202,7 @@ def _check_importance(model: Model, precision: str, importance: Mapping[str, np.
 
 
 def _convert(part: Transformer, precision: str, bounded: bool, importance: Mapping[str, np.ndarray]) -> Transformer:
-    """Return an encoder or a decoder with its matrices rounded to a precision, or widened to float32."""
+    """Return an encoder or a decoder with its matrices in a precision. importance: by name; {} for none."""
     if part.layout is not None:
         raise UnsupportedError("the model is packed for kernels and cannot be converted; convert the original model")
     precision = part.precision_for(precision)
@@ -223,11 +226,11 @@ def _convert(part: Transformer, precision: str, bounded: bool, importance: Mappi
 
 def in_format(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter, formats: Sequence[str],
               bounded: bool = False, importance: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the matrix of this name in one of some formats, and its scales, which int8 and int4 alone have.
+    """Return the matrix of this name in one of these formats, and its scales; None for formats without, such as q8_0.
 
-    A matrix that is stored in one of the formats stays as it is. Any other is rounded to the first of the formats that
-    any numbers can be rounded to. parameter: its shape, kind and heads. bounded: whether int8 keeps the bound of
-    `int8_bound`. importance [K]: how much an error of each column counts in int4.
+    A matrix that is stored in one of the formats is returned unchanged. Another one is rounded to the first of the
+    formats to which any numbers can be rounded. parameter: its shape, kind and heads. bounded: whether int8 keeps the
+    bound of `int8_bound`. importance [K]: how much an error of each column counts in int4.
     """
     array = weights[name]
     stored = STORED[array.dtype]
@@ -241,7 +244,7 @@ def in_format(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter
 
 def _narrow(wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool, importance: np.ndarray | None
             ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a float32 matrix in a format, and for int8 and int4 the scales of each row, otherwise None."""
+    """Return a float32 matrix rounded to a format, and for int8 and int4 the scales of each row, otherwise None."""
     match precision:
         case "int8" if parameter.kind == "linear":
             return quantize_linear(wide, parameter.heads, bounded)

@@ -2,9 +2,10 @@
 
     samples [n] -> convolutions, each with GELU [T, C] -> norm, map [T, D] -> + GELU(positional convolution) [T, D]
 
-A row of a convolution's product is a window of its input, which lies in memory as it is, channels last. So windows are
-views, and no array of all windows is made. The first convolution of 30 s has 96,000 rows of 512 numbers; the layers
-are therefore computed in parts of time. Baevski et al. (arXiv 2006.11477), section 2; Hsu et al. (2106.07447).
+A row of a convolution's product is a window of its input. With channels last, a window lies in one piece in memory, so
+that windows are views, and no array of all windows is made. The first convolution of 30 s has 96,000 rows of 512
+numbers; the layers are therefore computed in parts of time. Baevski et al. (arXiv 2006.11477), section 2; Hsu et al.
+(2106.07447).
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from .bfloat16 import to_bfloat16
 from .modules import ModuleOps
 
 NORMS = ("group", "layer")
-"""Which convolutions have a norm: the first one, of each channel over the whole recording, or each, of each row."""
+"""The norms of the convolutions: "group", of the first one alone, normalizes each channel over the whole recording;
+"layer", of every one, normalizes each row."""
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 PART_BYTES = 2**25
-"""About how many bytes the rows of the convolutions of one part of time may take."""
+"""About how many bytes the arrays of the largest convolution may take for one part of time."""
 _NORM_EPS = 1e-5
 """The default of torch.nn.GroupNorm and LayerNorm, which the norms of the convolutions have."""
 
@@ -56,13 +58,14 @@ class Waveform:
     norm: str
     """One of `NORMS`."""
     eps: float
-    """That of the norm after the last convolution."""
+    """The epsilon of the norm after the last convolution."""
     activation: str = "gelu"
 
     kind: ClassVar[str] = "waveform"
     given: ClassVar[str] = "input_values"
-    """The argument of `Engine.forward`."""
+    """The argument of `Engine.forward` with the inputs."""
     expected: ClassVar[str] = "floats [n]"
+    """The form of one input, for messages and documents."""
 
     @property
     def weight(self) -> np.ndarray:
@@ -76,7 +79,7 @@ class Waveform:
 
     @property
     def reach(self) -> int:
-        """The samples that one token is computed from."""
+        """The number of samples from which one token is computed."""
         return self._samples_for(1)
 
     def tokens(self, samples: int) -> int:
@@ -92,27 +95,30 @@ class Waveform:
         return [self.arrays[f"conv_{i}.weight"].shape[1] for i in range(len(self.strides))]
 
     def _samples_for(self, tokens: int) -> int:
-        """Return how many samples this number of tokens, one after another, is computed from."""
+        """Return from how many samples this number of consecutive tokens is computed."""
         count = tokens
         for kernel, stride in zip(self._kernels[::-1], self.strides[::-1], strict=True):
             count = (count - 1) * stride + kernel
         return count
 
     def in_precision(self, precision: str) -> Waveform:
-        """Return it as a model in this precision computes it.
+        """Return the input layer for a model whose layers run in this precision.
 
-        Its weights are in bfloat16 if those of the layers are coarser than float32, but for those of the first
-        convolution, which reads the samples themselves, and of the norms.
+        Its weights become bfloat16 unless the layers have float32, except for the weights of the first convolution,
+        which reads the samples themselves, and of the norms.
         """
         if FORMATS[precision].stored == "float32":
             return self
-        kept = {"conv_0.weight", "norm.weight", *(f"conv_norm_{i}.weight" for i in range(len(self.strides)))}
-        arrays = {name: to_bfloat16(array) if name.endswith(".weight") and name not in kept else array
+        float32_names = {"conv_0.weight", "norm.weight", *(f"conv_norm_{i}.weight" for i in range(len(self.strides)))}
+        arrays = {name: to_bfloat16(array) if name.endswith(".weight") and name not in float32_names else array
                   for name, array in self.arrays.items()}
         return replace(self, arrays=arrays)
 
     def embed(self, samples: np.ndarray, ops: StemOps, stop: Stop = NEVER) -> np.ndarray:
-        """Return the token vectors of samples [n]: float32 [T, D]; raises `InputError` for less than one token."""
+        """Return the token vectors of samples [n]: float32 [T, D]; raises `InputError` for less than one token.
+
+        stop: is asked between parts, and raises an error to end the work early.
+        """
         count = self.tokens(len(samples))
         if not count:
             raise InputError(f"a recording must have at least {self.reach} samples for this model, which are one "
@@ -130,10 +136,10 @@ class Waveform:
         return self._with_positions(x, ops)
 
     def _tokens_of_part(self) -> int:
-        """Return how many tokens are computed together, by the bytes of the rows of the largest layer."""
-        rows, most = self.step, 1
+        """Return how many tokens are computed together, so that the arrays of the largest layer fit `PART_BYTES`."""
+        rows, most = self.step, 1       # most: numbers of a layer's result for each token
         for i, stride in enumerate(self.strides):
-            rows //= stride         # of this layer for each token
+            rows //= stride         # the rows of this layer for each token
             most = max(most, rows * len(self.arrays[f"conv_{i}.weight"]))
         arrays = 3      # the input and the result of a layer, or the three results of a layer with a norm
         return max(1, PART_BYTES // (4 * arrays * most))
@@ -181,39 +187,42 @@ class Waveform:
         return x
 
     def _project(self, rows: np.ndarray, ops: StemOps) -> np.ndarray:
-        """Return rows [t, C], normed where the model does it, mapped to the width of token vectors: [t, D]."""
+        """Return rows [t, C] of the last convolution as token vectors [t, D], after a norm if the model has one."""
         if "norm.weight" in self.arrays:
             rows = ops.layer_norm(rows, self.arrays["norm.weight"], self.arrays["norm.bias"], self.eps)
         return ops.linear(rows, self.weight, self.arrays["projection.bias"], activation=None, residual=None)
 
     def _with_positions(self, x: np.ndarray, ops: StemOps) -> np.ndarray:
-        """Return x + activation(its grouped convolution, padded with zeros at both ends), [T, D]."""
+        """Return x [T, D] + activation(grouped convolution of x, padded with zeros at both ends)."""
         weight, bias = self.arrays["positions.weight"], self.arrays["positions.bias"]
-        (D, kernel, width), before = weight.shape, weight.shape[1] // 2
+        (D, kernel, width), before = weight.shape, weight.shape[1] // 2     # width: of a group; before: zeros in front
         padded = np.zeros((len(x) + kernel - 1, width), np.float32)
-        found = np.empty_like(x)
+        result = np.empty_like(x)
         for start in range(0, D, width):
             group = slice(start, start + width)
             padded[before : before + len(x)] = x[:, group]
-            found[:, group] = ops.linear(_windows(padded, kernel, 1), weight[group].reshape(width, -1), bias[group],
-                                         activation=self.activation, residual=np.ascontiguousarray(x[:, group]))
-        return found
+            result[:, group] = ops.linear(_windows(padded, kernel, 1), weight[group].reshape(width, -1), bias[group],
+                                          activation=self.activation, residual=np.ascontiguousarray(x[:, group]))
+        return result
 
     def document(self) -> dict[str, Any]:
-        """Return all but the arrays as a plain dictionary, which `make_waveform` reads."""
+        """Return the settings, without the arrays, as a plain dictionary for a file; `make_waveform` reads it."""
         return {"kind": self.kind, "strides": list(self.strides), "norm": self.norm, "eps": self.eps,
                 "activation": self.activation}
 
 
 def _windows(x: np.ndarray, kernel: int, stride: int) -> np.ndarray:
-    """Return the windows of `kernel` rows of contiguous x [n, C], a view [n', kernel * C] that shares its memory."""
+    """Return windows of `kernel` rows of contiguous x [n, C], every `stride` rows: a view [windows, kernel * C]."""
     n, C = x.shape
     item = x.itemsize       # not x.strides, which may be 0 along an axis of length 1
     return np.lib.stride_tricks.as_strided(x, ((n - kernel) // stride + 1, kernel * C), (stride * C * item, item))
 
 
 def make_waveform(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Waveform:
-    """Return what a document and its arrays describe; raises `WeightsError` unless they fit one another."""
+    """Return the input layer of a document, made by `Waveform.document`, and its arrays by name.
+
+    Raises `WeightsError` unless they fit one another.
+    """
     strides, norm, eps, activation = (document.get(name) for name in ("strides", "norm", "eps", "activation"))
     if document.keys() != {"kind", "strides", "norm", "eps", "activation"} or not (
             isinstance(strides, list) and strides
@@ -236,9 +245,13 @@ def make_waveform(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray])
 
 
 def _expected_shapes(layers: int, norm: str, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    """Return the shape that each array must have, by the sizes that the weights state themselves."""
+    """Return the shape that each array must have, by name, from the sizes of the weights.
+
+    layers: the number of convolutions. norm: one of `NORMS`.
+    """
 
     def sizes(name: str, axes: int) -> tuple[int, ...]:
+        """Return the shape of an array with this number of axes; zeros if it is missing."""
         if (array := arrays.get(name)) is None:
             return (0,) * axes
         if array.ndim != axes:
@@ -246,7 +259,7 @@ def _expected_shapes(layers: int, norm: str, arrays: Mapping[str, np.ndarray]) -
         return array.shape
 
     shapes: dict[str, tuple[int, ...]] = {}
-    channels = 1
+    channels = 1        # of the input of the next convolution; samples have one
     for i in range(layers):
         size, kernel, _ = sizes(f"conv_{i}.weight", 3)
         shapes[f"conv_{i}.weight"] = size, kernel, channels

@@ -30,8 +30,9 @@ MISTAKES = (
          "tests/jobs/test_embed.py::test_prune_deletes_what_a_job_wrote_and_nothing_else"),
     seed("Of rows with equal texts, the first alone is written.",
          "engine/jobs/parts.py",
-         "    good = [i for i in used if i not in reasons]",
-         "    good = [i for k, i in enumerate(used) if i not in reasons and owners[k] not in owners[:k]]",
+         "    good = [i for i in with_text if i not in reasons]",
+         "    good = [i for k, i in enumerate(with_text)\n"
+         "            if i not in reasons and text_of_row[k] not in text_of_row[:k]]",
          "tests/jobs/test_embed.py::test_bad_rows_go_to_a_side_file"),
     seed("Results are taken from the newest call and not from the oldest one.",
          "engine/base/ahead.py",

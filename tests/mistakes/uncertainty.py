@@ -35,9 +35,9 @@ MISTAKES = (
          "tests/uncertainty/test_shift.py::test_all_orders"),
     seed("Sets get their thresholds from the texts that the temperature was fitted to.",
          "engine/studies/calibrate.py",
-         "        right = np.arange(len(rest)), numbers[rest]\n        arrays =",
-         ("        rest, after = first, probabilities(logits[first], *fitted)\n"
-          "        right = np.arange(len(rest)), numbers[rest]\n        arrays ="),
+         "        right = np.arange(len(to_measure)), numbers[to_measure]\n        arrays =",
+         ("        to_measure, after = to_fit, probabilities(logits[to_fit], *fitted)\n"
+          "        right = np.arange(len(to_measure)), numbers[to_measure]\n        arrays ="),
          "tests/studies/test_calibrate.py::test_classes"),
     seed("An engine with a calibration keeps the heads that ran without it.",
          "engine/interface/loaded.py",

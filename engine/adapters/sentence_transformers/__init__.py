@@ -7,8 +7,8 @@
 
 Neither sentence-transformers nor torch is needed. A call that asks for tensors of torch imports torch. The results of
 all other calls are NumPy arrays, also where sentence-transformers would return tensors. Where a program has imported
-torch, `device` is a `torch.device`, `activation_fn` an object of torch.nn, and what `encode` gives for token vectors
-holds tensors. What the engine cannot do is refused by its name.
+torch, `device` is a `torch.device`, `activation_fn` an object of torch.nn, and `encode` returns token vectors as
+tensors. An option that the engine lacks raises an error that names it.
 """
 
 from .cross_encoder import CrossEncoder

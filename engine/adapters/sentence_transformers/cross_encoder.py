@@ -27,10 +27,10 @@ class CrossEncoder(Model):
                     config_args="config_kwargs", cache_dir="cache_folder", default_activation_function="activation_fn")
     def __init__(self, model_name_or_path: Any = None, *, num_labels: int | None = None, max_length: int | None = None,
                  activation_fn: Any = None, keep_in_fp32_modules: list[str] | None = None, **options: Any):
-        """As sentence-transformers; `Model` says what the engine does with options.
+        """Load a model; the arguments are those of sentence-transformers, as `Model` reads them.
 
-        num_labels: must be the number of labels of the model. activation_fn: what makes scores of logits, by its name
-        or as an object of torch.nn; None for the model's.
+        num_labels: must be the number of labels of the model. activation_fn: the function from logits to scores, by
+        its name or as an object of torch.nn; None for the model's.
         """
         if keep_in_fp32_modules:
             raise UnsupportedError("keep_in_fp32_modules: heads are always computed in float32; leave it out")
@@ -52,7 +52,7 @@ class CrossEncoder(Model):
 
     @property
     def activation_fn(self) -> Any:
-        """The function of the scores: the one that was given or set, else the model's.
+        """The function from logits to scores: the one that the caller gave or set, or else the model's.
 
         The model's is an object of torch.nn if torch has been imported, else its name. Setting None restores it.
         """
@@ -70,19 +70,19 @@ class CrossEncoder(Model):
         return self.activation_fn
 
     def get_default_activation_fn(self) -> Any:
-        """Return the function of the scores that the model's files say: an object if torch is imported, else a name."""
+        """Return the model's own function of scores: an object of torch.nn if torch is imported, otherwise a name."""
         name, torch = self.engine.heads["classify"].pair_function, imported_torch()
         return name if torch is None else getattr(torch.nn, _CLASSES[name])()
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings to save, with `activation_fn` as the path of a class of torch if the caller gave one."""
-        given = self._activation_fn
-        if given is None:
+        function = self._activation_fn
+        if function is None:
             return super()._settings()
-        name = _CLASSES.get(given, "") if isinstance(given, str) else type(given).__name__
+        name = _CLASSES.get(function, "") if isinstance(function, str) else type(function).__name__
         if name not in PAIR_FUNCTIONS:
             raise InputError(f"activation_fn must be one of {listed(map(repr, _CLASSES))}, or an object of a class of "
-                             f"torch.nn with that name, not {shown(given)}")
+                             f"torch.nn with that name, not {shown(function)}")
         return super()._settings() | {
             "activation_fn": f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}"}
 

@@ -1,4 +1,4 @@
-"""`Model` and `Encoder`: what the classes of sentence-transformers have in common."""
+"""`Model` and `Encoder`: the base classes of the adapters with the names of sentence-transformers' classes."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ REFUSED: Mapping[str, str] = {
     "compile": "the kernels are compiled already; leave it out",
     "splade_pooling_chunk_size": "no array of all tokens and all words exists, which could be made in chunks",
 }
-"""What to do in place of methods and attributes of sentence-transformers that these classes do not have."""
+"""The end of the error message for each method and attribute of sentence-transformers that these classes lack."""
 
 
 def accept_earlier(**names: str) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]:
-    """Return a decorator that accepts the names that arguments had in earlier versions of sentence-transformers."""
+    """Return a decorator that also accepts arguments by their names in earlier versions of sentence-transformers.
+
+    names: the present name of an argument, by its earlier name.
+    """
     def decorate(function: Callable[..., Returned]) -> Callable[..., Returned]:
         @wraps(function)
         def accepting(*args: Any, **options: Any) -> Returned:
@@ -65,7 +68,10 @@ def check_device(device: Any) -> None:
 
 
 def refuse_options(function: str, options: dict[str, Any]) -> None:
-    """Raise `InputError` for options of a call that are left over; empty processing_kwargs ask for nothing."""
+    """Raise `InputError` for options that a function does not know; empty processing_kwargs are accepted.
+
+    function: its name, for the message. options: the ones that it has not read.
+    """
     if left := [name for name, value in options.items() if not (name == "processing_kwargs" and not value)]:
         advice = ("; texts are tokenized as the model's folder says, and max_seq_length truncates them"
                   if "processing_kwargs" in left else "")
@@ -73,7 +79,7 @@ def refuse_options(function: str, options: dict[str, Any]) -> None:
 
 
 class ModelCard:
-    """Takes the numbers that evaluators write into a model card; nothing writes a card here."""
+    """Accepts the numbers that evaluators write into a model card, and drops them, as no card is written here."""
 
     def __init__(self, base_model: str):
         self.base_model = base_model
@@ -100,6 +106,11 @@ class Model:
                  use_auth_token: bool | str | None = None, model_kwargs: dict[str, Any] | None = None,
                  processor_kwargs: dict[str, Any] | None = None, tokenizer_kwargs: dict[str, Any] | None = None,
                  config_kwargs: dict[str, Any] | None = None, model_card_data: None = None, backend: str = "torch"):
+        """Load a model, and keep the prompts that the caller or the files state.
+
+        processor_kwargs, tokenizer_kwargs: may have model_max_length alone. config_kwargs and other arguments for torch
+        are refused. Raises the errors of `Engine.load`.
+        """
         check_device(device)
         if model_name_or_path is None or modules is not None:
             raise InputError(f"{type(self).__name__} takes the path of a model; it makes none from modules of torch")
@@ -111,9 +122,11 @@ class Model:
                                    "change its config.json")
         if model_card_data is not None:
             raise UnsupportedError("model_card_data describes models that are saved; leave it out")
-        asked = {"cache_folder": cache_folder, "revision": revision, "token": token, "use_auth_token": use_auth_token,
-                 "trust_remote_code": trust_remote_code or None, "local_files_only": local_files_only or None}
-        options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        # `Engine.load` reads some of these options if the caller gives them, and refuses the others with advice.
+        of_files = {"cache_folder": cache_folder, "revision": revision, "token": token,
+                    "use_auth_token": use_auth_token, "trust_remote_code": trust_remote_code or None,
+                    "local_files_only": local_files_only or None}
+        options: dict[str, Any] = {name: value for name, value in of_files.items() if value is not None}
         for name, value in (model_kwargs or {}).items():
             options[name] = str(value).removeprefix("torch.") if name in ("dtype", "torch_dtype") else value
         self.engine = Engine.load(model_name_or_path, **options)
@@ -123,23 +136,22 @@ class Model:
         if limit is not None:
             self.max_seq_length = limit
         self.model_card_data = ModelCard(str(model_name_or_path))
-        given: Any = prompts or {}
-        if not isinstance(given, Mapping):
-            raise InputError(f"prompts must be a dict of names and prompts, not {shown(given)}")
-        stated: dict[str, str] = dict(given)
+        of_caller: Any = prompts or {}
+        if not isinstance(of_caller, Mapping):
+            raise InputError(f"prompts must be a dict of names and prompts, not {shown(of_caller)}")
+        self.prompts: dict[str, str] = dict(of_caller)
         for name, text in [*self.engine.prompts.items(), *((name, "") for name in self._own_prompts)]:
-            stated.setdefault(name, text)
-        self.prompts = stated
+            self.prompts.setdefault(name, text)
         self.default_prompt_name = self.engine.default_prompt_name if default_prompt_name is None else (
             default_prompt_name)
-        if self.default_prompt_name is not None and self.default_prompt_name not in stated:
+        if self.default_prompt_name is not None and self.default_prompt_name not in self.prompts:
             raise self._no_prompt("Default prompt name", self.default_prompt_name)
 
     def _check_kind(self) -> None:
         """Raise `UnsupportedError` if the engine's model is of another kind than this class."""
 
     def _prompt(self, prompt: str | None, prompt_name: str | None) -> str:
-        """Return the text to put in front: prompt, else that of a name, else the default prompt, else nothing."""
+        """Return the text to put in front of texts: `prompt`, or the prompt of a name, or the default prompt, or ""."""
         if prompt is not None:
             return prompt
         name = self.default_prompt_name if prompt_name is None else prompt_name
@@ -148,7 +160,10 @@ class Model:
         return "" if name is None else self.prompts[name]
 
     def _no_prompt(self, what: str, name: Any) -> InputError:
-        """Return the error for the name of no prompt, which begins with the words of sentence-transformers."""
+        """Return the error for an unknown name of a prompt, with the words of sentence-transformers' own error.
+
+        what: the beginning of the message.
+        """
         return InputError(f"{what} {shown(name)} not found in the configured prompts dictionary with keys "
                           f"{[*self.prompts]!r}.")
 
@@ -179,7 +194,7 @@ class Model:
         task = options.pop("task", None)
         refuse_options("preprocess", options)
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        if prompt:      # it stands in front of a text, or of the first text of a pair
+        if prompt:      # goes in front of a text, or of the first text of a pair
             texts = [prompt + text if isinstance(text, str) else (prompt + text[0], text[1]) for text in texts]
         return (self.engine.engine_of(task) if self.engine.routes else self.engine).tokenize(texts)
 
@@ -212,7 +227,7 @@ class Model:
 
     @property
     def modalities(self) -> list[str]:
-        """What the model reads: texts."""
+        """The kinds of inputs that the model reads."""
         return ["text"]
 
     def supports(self, modality: Any) -> bool:
@@ -220,7 +235,7 @@ class Model:
         return modality in self.modalities
 
     def get_model_kwargs(self) -> list[str]:
-        """Return the further arguments of a call that have an effect: task, for a model with routes."""
+        """Return the names of further arguments of `encode` that have an effect: task, for a model with routes."""
         return ["task"] if self.engine.routes else []
 
     def evaluate(self, evaluator: Callable[..., Any], output_path: str | None = None) -> Any:
@@ -260,7 +275,7 @@ class Model:
     save = save_pretrained
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings that config_sentence_transformers.json has; None for one that it should not have."""
+        """Return the settings to write into config_sentence_transformers.json, with None for one to leave out."""
         return {"prompts": {**self.prompts}, "default_prompt_name": self.default_prompt_name}
 
     def __getitem__(self, place: Any) -> Any:
@@ -300,10 +315,11 @@ class Encoder(Model):
         if prompt is None and prompt_name is None:
             prompt_name = next((name for name in ROLE_PROMPTS[role] if name in self.prompts), None)
         inputs = options.pop("sentences") if inputs is None and "sentences" in options else inputs
+        # Positional arguments are bound to their names, so that `task` can be added; `options` holds the ones by name.
         bound = signature(type(self).encode).bind(self, inputs, prompt_name, prompt, *more, task=role, **options)
-        given = bound.arguments
-        del given["self"]
-        return self.encode(**given.pop("options", {}) | given)
+        arguments = bound.arguments
+        del arguments["self"]
+        return self.encode(**arguments.pop("options", {}) | arguments)
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"similarity_fn_name": self.similarity_fn_name}
@@ -314,12 +330,12 @@ class Encoder(Model):
 
     @property
     def similarity_fn_name(self) -> str:
-        """How embeddings are compared: "cosine", "dot", "euclidean" or "manhattan", or "maxsim" or "meanmaxsim"."""
+        """The similarity of embeddings: "cosine", "dot", "euclidean" or "manhattan", or "maxsim" or "meanmaxsim"."""
         return self.engine.similarity_fn_name
 
     @similarity_fn_name.setter
     def similarity_fn_name(self, value: Any) -> None:
-        name = getattr(value, "value", value)       # of the enumeration SimilarityFunction
+        name = getattr(value, "value", value)       # the caller may give a member of the enumeration SimilarityFunction
         self.engine = self.engine.with_text(similarity=self._default_similarity if name is None else name)
 
     _default_similarity = "cosine"
@@ -338,7 +354,7 @@ class Encoder(Model):
 
 
 def _text_settings(engine: Engine) -> dict[str, Any]:
-    """Return the settings of texts that a folder has a place for, by their names in the files."""
+    """Return the text settings of an engine that its folder can hold, by their names in the files."""
     text = engine.text
     if text is None:
         return {}
@@ -354,13 +370,17 @@ def check_call(device: Any, pool: Any, chunk_size: Any) -> None:
 
 
 def _check_pool(pool: Any, chunk_size: Any) -> None:
+    """Raise `InputError` for a pool that `start_multi_process_pool` did not make: its pools have no processes."""
     positive_int_or_none("chunk_size", chunk_size)
-    if pool is not None and (not isinstance(pool, dict) or pool.get("processes") != []):    # ours never has processes
+    if pool is not None and (not isinstance(pool, dict) or pool.get("processes") != []):
         raise InputError(f"pool must come from start_multi_process_pool of this object, not {shown(pool)}")
 
 
 def _limit_of(settings: dict[str, Any]) -> int | None:
-    """Return the most tokens of a text that settings of a tokenizer ask for; raises for other settings."""
+    """Return model_max_length, the most tokens of a text, from settings of a tokenizer; None without it.
+
+    Raises `UnsupportedError` for other settings.
+    """
     if other := [name for name in settings if name != "model_max_length"]:
         raise UnsupportedError(f"processor_kwargs with {listed(other)}: the tokenizer is that of the model's folder; "
                                "change its tokenizer_config.json. model_max_length alone can be given")

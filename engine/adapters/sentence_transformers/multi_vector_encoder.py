@@ -16,7 +16,7 @@ class MultiVectorEncoder(Encoder):
     _default_similarity = "maxsim"
 
     def __init__(self, model_name_or_path: Any = None, *, similarity_fn_name: Any = None, **options: Any):
-        """As sentence-transformers; `Model` says what the engine does with options."""
+        """Load a model; the arguments are those of sentence-transformers, as `Model` reads them."""
         super().__init__(model_name_or_path, **options)
         if similarity_fn_name is not None:
             self.similarity_fn_name = similarity_fn_name
@@ -53,15 +53,15 @@ class MultiVectorEncoder(Encoder):
         return torch.tensor(rows) if isinstance(inputs, str) else [torch.tensor(row) for row in rows]
 
     def similarity(self, embeddings1: Any, embeddings2: Any, device: Any = None) -> Any:
-        """Return the score of each query with each document: float32 [n,m]; a tensor if one side is, else an array.
+        """Return the score of each query with each document: float32 [n,m], a tensor if one argument has tensors.
 
-        Both sides are lists of [T_i,D], an array or tensor [n,T,D], or one [T,D].
+        An argument is a list of [T_i,D], an array or tensor [n,T,D], or one [T,D].
         """
         check_device(device)
         return like(self.engine.similarity(to_array(embeddings1), to_array(embeddings2)), embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any, device: Any = None) -> Any:
-        """Return the score of each query with the document in its place: float32 [n]; a tensor if one side is."""
+        """Return the score of query i with document i: float32 [n], a tensor if one argument has tensors."""
         check_device(device)
         return like(self.engine.similarity_pairwise(to_array(embeddings1), to_array(embeddings2)), embeddings1,
                     embeddings2)

@@ -1,4 +1,4 @@
-"""Write the folder of a model again, with what a program has changed in its settings."""
+"""Write the folder of a model again, with the settings that a program has changed: `save_folder`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ...loading.static import is_static
 
 CARD = "README.md"
 _PLACEHOLDER = '("sentence_transformers_model_id"'
-"""What stands in a model card of sentence-transformers in place of the name that a model has not yet."""
+"""The text in a model card of sentence-transformers in place of the name of a model, which it does not have yet."""
 _UNLIMITED = int(1e30)
 """The number that transformers writes for a tokenizer without a limit."""
-_LIMIT, _IN_CONFIG = "model_max_length", "sentence_transformers"
+_LIMIT, _IN_CONFIG = "model_max_length", "sentence_transformers"       # keys of tokenizer_config.json, of config.json
 
 Edits = dict[str, dict[str, Any]]
 """The new contents of JSON files, by their paths in the folder."""
@@ -42,11 +42,11 @@ def source_of(engine: Engine) -> Source:
 
 def save_folder(engine: Engine, target: Any, settings: Mapping[str, Any], changed: Mapping[str, Any], *, card: bool,
                 model_name: str | None = None) -> None:
-    """Copy the folder of an engine, with other settings.
+    """Copy the folder from which an engine was loaded to `target`, with other settings.
 
-    settings: those of `PROMPTS`, of which None is left out. changed: all settings that differ from the folder's. card:
-    whether `CARD` is copied, with `model_name` in its examples. Raises `UnsupportedError` and `InputError` before
-    anything is written.
+    settings: all settings of the file `PROMPTS`, where None leaves one out. changed: all settings that differ from the
+    folder's. card: whether `CARD` is copied, with `model_name` in its examples. Raises `UnsupportedError` and
+    `InputError` before anything is written.
     """
     source, place = source_of(engine), model_path(target)
     if not isinstance(source, FolderSource):
@@ -70,18 +70,21 @@ def save_folder(engine: Engine, target: Any, settings: Mapping[str, Any], change
 
 
 def _edits(folder: ModelFolder, settings: Mapping[str, Any], changed: Mapping[str, Any]) -> Edits:
-    """Return what becomes of the JSON files of a folder; raises `UnsupportedError` for a setting without a place."""
+    """Return the new contents of the JSON files of a folder that change.
+
+    settings, changed: as in `save_folder`. Raises `UnsupportedError` for a changed setting that no file can hold.
+    """
     edits: Edits = {}
     modules = find_routes(folder)
-    left = dict(changed)
+    left = dict(changed)        # the settings that have no place yet
     is_table = isinstance(modules, Static) or (not folder.has(MODULES) and is_static(folder))
     if "max_seq_length" in left and isinstance(modules, Modules) and not is_table:
         edits |= _with_limit(modules.home, left.pop("max_seq_length"), folder)
     if "include_prompt" in left and isinstance(modules, Pooled):
         edits[_inside(folder, modules.pooling, CONFIG)] = modules.pooling.read_object(CONFIG) | {
             "include_prompt": left.pop("include_prompt")}
-    has_place = folder.has(MODULES) and not (isinstance(modules, Late) and modules.colbert is not None)
-    if has_place:
+    has_settings_file = folder.has(MODULES) and not (isinstance(modules, Late) and modules.colbert is not None)
+    if has_settings_file:
         values = {**folder.read_object_or_empty(PROMPTS), **settings}
         edits[PROMPTS] = {name: value for name, value in values.items()
                           if value is not None or name == "default_prompt_name"}
@@ -99,7 +102,10 @@ def _edits(folder: ModelFolder, settings: Mapping[str, Any], changed: Mapping[st
 
 
 def _with_limit(home: ModelFolder, limit: int | None, folder: ModelFolder) -> Edits:
-    """Return the files that say how many tokens of a text are read, with another limit. home: their folder."""
+    """Return the new contents of the files that state the most tokens of a text.
+
+    home: the folder of these files. limit: None for no limit. folder: of the whole model.
+    """
     most = _UNLIMITED if limit is None else limit
     edits = {_inside(folder, home, TOKENIZER_SETTINGS): home.read_object_or_empty(TOKENIZER_SETTINGS) | {_LIMIT: most}}
     name = next((name for name in SETTINGS if home.has(name)), None)
@@ -113,21 +119,24 @@ def _with_limit(home: ModelFolder, limit: int | None, folder: ModelFolder) -> Ed
 
 
 def _inside(folder: ModelFolder, home: ModelFolder, name: str) -> str:
-    """Return the path of a file from the folder of the whole model on."""
+    """Return the path of the file `name` in `home`, relative to the folder of the whole model."""
     return (home.path / name).relative_to(folder.path).as_posix()
 
 
 def _files(folder: Path) -> list[str]:
-    """Return the paths of all files of a folder, but for hidden ones, such as those of Git."""
-    found = []
+    """Return the relative paths of all files in a folder and below, without hidden ones, such as those of Git."""
+    paths = []
     for root, folders, files in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [(Path(root) / name).relative_to(folder).as_posix() for name in files if not name.startswith(".")]
-    return sorted(found)
+        paths += [(Path(root) / name).relative_to(folder).as_posix() for name in files if not name.startswith(".")]
+    return sorted(paths)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, unless it is the same one; a program may have mapped the old target, which is replaced whole."""
+    """Copy a file to `target`, unless that is the same file.
+
+    An old target is replaced by a new file, and not written into, because a program may have mapped it.
+    """
     if target.exists() and target.samefile(source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +145,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write a file, and make its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(data)

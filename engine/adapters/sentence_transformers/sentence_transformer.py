@@ -15,9 +15,9 @@ from .tensors import imported_torch, like, read_form, to_array, to_tensors
 
 
 def _full_name(name: Any) -> Any:
-    """Return the name on the hub of a short one, such as all-MiniLM-L6-v2; paths and full names stay as they are."""
-    short = isinstance(name, str) and name.strip(".") and not {"/", "\\"} & {*name} and not name.endswith(ALONE)
-    return f"sentence-transformers/{name}" if short and not os.path.exists(name) else name
+    """Return the full name on the hub of a short name, such as all-MiniLM-L6-v2; return other values unchanged."""
+    is_short = isinstance(name, str) and name.strip(".") and not {"/", "\\"} & {*name} and not name.endswith(ALONE)
+    return f"sentence-transformers/{name}" if is_short and not os.path.exists(name) else name
 
 
 class SentenceTransformer(Encoder):
@@ -25,12 +25,12 @@ class SentenceTransformer(Encoder):
 
     def __init__(self, model_name_or_path: Any = None, *, similarity_fn_name: Any = None,
                  truncate_dim: int | None = None, **options: Any):
-        """As sentence-transformers; `Model` says what the engine does with options."""
+        """Load a model; the arguments are those of sentence-transformers, as `Model` reads them."""
         super().__init__(_full_name(model_name_or_path), **options)
         stated = self.engine.text.truncate_dim if self.engine.text else None
         self.truncate_dim = positive_int_or_none("truncate_dim", truncate_dim) or stated
         if stated is not None:
-            self.engine = self.engine.with_text(truncate_dim=None)      # from here on the attribute says it
+            self.engine = self.engine.with_text(truncate_dim=None)      # the attribute holds it, and each call gets it
         if similarity_fn_name is not None:
             self.similarity_fn_name = similarity_fn_name
 
@@ -75,20 +75,22 @@ class SentenceTransformer(Encoder):
         return self.encode(sentences, *more, pool=pool, **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each embedding, [n,D] or [D], with each of others, [m,D] or [D]: float32 [n,m].
+        """Return the similarity of n embeddings [n,D] or [D] with m others, [m,D] or [D]: float32 [n,m].
 
-        It is a tensor if one side is, else an array. Embeddings of precision="binary" and "ubinary" are told by their
-        width, as `Engine.similarity` says.
+        It is a tensor if one argument is, else an array. Embeddings of precision="binary" and "ubinary" are recognized
+        by their width, as `Engine.similarity` says.
         """
         return self._compare_arrays(self.engine.similarity, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each embedding with the other in its place: float32 [n]; a tensor if one side is."""
+        """Return the similarity of embedding i with the other embedding i: float32 [n], a tensor if one argument is."""
         return self._compare_arrays(self.engine.similarity_pairwise, embeddings1, embeddings2)
 
     def _compare_arrays(self, compare: Any, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the result of a method of the engine that compares arrays, a tensor if one argument is."""
         a, b = to_array(embeddings1), to_array(embeddings2)
-        packed = packed_precision(self.get_embedding_dimension, a, b)     # here: the engine knows no truncate_dim
+        # The engine does not know `truncate_dim`, so the width of packed embeddings is compared with this object's.
+        packed = packed_precision(self.get_embedding_dimension, a, b)
         return like(compare(a, b, precision=packed or "float32"), embeddings1, embeddings2)
 
     def get_embedding_dimension(self) -> int:
@@ -98,7 +100,7 @@ class SentenceTransformer(Encoder):
 
     @contextmanager
     def truncate_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
-        """Keep this many of the first dimensions while the block runs; None for all."""
+        """Let `encode` return only the first `truncate_dim` dimensions while the block runs; None for all."""
         before, self.truncate_dim = self.truncate_dim, positive_int_or_none("truncate_dim", truncate_dim)
         try:
             yield

@@ -28,7 +28,7 @@ class SparseEncoder(Encoder):
 
     def __init__(self, model_name_or_path: Any = None, *, similarity_fn_name: Any = None,
                  max_active_dims: int | None = None, **options: Any):
-        """As sentence-transformers; `Model` says what the engine does with options."""
+        """Load a model; the arguments are those of sentence-transformers, as `Model` reads them."""
         super().__init__(model_name_or_path, **options)
         self.max_active_dims = positive_int_or_none("max_active_dims", max_active_dims) or self._head.max_active_dims
         # A "cosine" that the files do not state is the engine's default; None sets this class's, "dot".
@@ -44,7 +44,7 @@ class SparseEncoder(Encoder):
 
     @property
     def _head(self) -> Any:
-        """The `HeadConfig` of the numbers of words; None for a model that has none."""
+        """The `HeadConfig` of the head that gives each word its number; None for a model without such a head."""
         engines = [self.engine, *self.engine.routes.values()]
         return next((engine.heads[name] for engine in engines for name in ("encode_sparse", "fill_mask")
                      if name in engine.heads), None)
@@ -87,13 +87,13 @@ class SparseEncoder(Encoder):
         return tensor[0].coalesce() if single else tensor
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each embedding with each of others: float32 [n,m]; a tensor if one side is."""
+        """Return the similarity of n embeddings with m others: float32 [n,m], a tensor if one argument is."""
         a, b = to_sparse(embeddings1), to_sparse(embeddings2)
         scores = a.dot(b) if self.similarity_fn_name == "dot" else self.engine.similarity(a.to_dense(), b.to_dense())
         return like(scores, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each embedding with the other in its place: float32 [n]; a tensor if one side is."""
+        """Return the similarity of embedding i with the other embedding i: float32 [n], a tensor if one argument is."""
         a, b = to_sparse(embeddings1), to_sparse(embeddings2)
         return like(self.engine.similarity_pairwise(a.to_dense(), b.to_dense()), embeddings1, embeddings2)
 
@@ -114,15 +114,19 @@ class SparseEncoder(Encoder):
 
     @staticmethod
     def intersection(embeddings_1: Any, embeddings_2: Any) -> Any:
-        """Return the products of one embedding with one or several, where they are above 0: sparse, as the second."""
+        """Return the products, word by word, of one embedding with one or several, without those of 0 or less.
+
+        The result is sparse, and has the form and the number of rows of the second argument.
+        """
         one, rows = to_sparse(embeddings_1), to_sparse(embeddings_2)
         if len(one) != 1 or one.shape[1] != rows.shape[1]:
             raise InputError(f"intersection takes one embedding and one or several over as many words, not "
                              f"{shown(one.shape)} and {shown(rows.shape)}")
         products = rows.values * one.to_dense()[0][rows.indices]
-        kept = products > 0
-        ends = np.concatenate([[0], np.cumsum(kept)])[rows.indptr].astype(np.int64)     # what is kept before each row
-        vectors = SparseVectors(rows.indices[kept], products[kept], ends, rows.shape, rows.tokens)
+        positive = products > 0
+        # How many positive products stand before each row, and in all rows.
+        indptr = np.concatenate([[0], np.cumsum(positive)])[rows.indptr].astype(np.int64)
+        vectors = SparseVectors(rows.indices[positive], products[positive], indptr, rows.shape, rows.tokens)
         if not is_tensor(embeddings_1) and not is_tensor(embeddings_2):
             return vectors
         tensor = sparse_tensor(import_torch("a tensor"), vectors)
@@ -137,9 +141,9 @@ class SparseEncoder(Encoder):
 
 
 def _states_similarity(engine: Engine) -> bool:
-    """Return whether the folder of a model says how its vectors are compared.
+    """Return whether the folder of a model states the similarity of its vectors.
 
-    A plain model of words does not, and an .npz does not tell; both are compared by dot products.
+    A plain model of masked words does not, nor does an .npz; both are compared by dot products.
     """
     settings = source_of(engine).path / PROMPTS
     return settings.is_file() and json.loads(settings.read_text(encoding="utf-8")).get("similarity_fn_name") is not None

@@ -1,4 +1,4 @@
-"""Tensors of torch to arrays and back. torch is imported only where a call asks for tensors or brings some."""
+"""Convert tensors of torch to arrays and back. torch is imported only where a call asks for tensors or gives some."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def imported_torch() -> Any:
 
 
 def import_torch(asked: str) -> Any:
-    """Return the module torch; raises `UnsupportedError` without the package. asked: what asks for tensors."""
+    """Return the module torch; raises `UnsupportedError` without the package. asked: the option, for the message."""
     try:
         import torch
     except ImportError as error:
@@ -43,7 +43,7 @@ def import_torch(asked: str) -> Any:
 
 
 def read_form(convert_to_numpy: Any, convert_to_tensor: Any) -> tuple[Any, bool]:
-    """Return the module torch if a call wants tensors, else None, and whether it wants one tensor in place of a list.
+    """Return (torch if a call asks for tensors, else None; whether it asks for one tensor in place of a list).
 
     The arguments are those of `encode` and `predict`. Raises `InputError` and `UnsupportedError`.
     """
@@ -62,14 +62,14 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_tensors(torch: Any, value: Any) -> Any:
-    """Return an array as a tensor with memory of its own; also the arrays in a dictionary, and those in a list."""
+    """Return an array as a tensor with memory of its own; the same for arrays in a dictionary or a list."""
     if isinstance(value, dict):
         return {name: torch.tensor(array) for name, array in value.items()}
     return [to_tensors(torch, one) for one in value] if isinstance(value, list) else torch.tensor(value)
 
 
 def to_array(value: Any) -> Any:
-    """Return a dense tensor as a float32 array, a list of tensors as a list of arrays, and other values as they are.
+    """Return a dense tensor as a float32 array, a list of tensors as a list of arrays, and other values unchanged.
 
     A tensor of int8 or uint8, such as vectors in fewer bits, keeps its type.
     """
@@ -81,21 +81,21 @@ def to_array(value: Any) -> Any:
     return value.numpy() if str(value.dtype) in ("torch.int8", "torch.uint8") else value.float().numpy()
 
 
-def like(result: np.ndarray, *given: Any) -> Any:
-    """Return a result as a tensor if one of the given values is one, else as it is."""
-    return import_torch("a tensor").from_numpy(result) if any(map(is_tensor, given)) else result
+def like(result: np.ndarray, *arguments: Any) -> Any:
+    """Return a result as a tensor if one of the arguments of the call is one, otherwise as an array."""
+    return import_torch("a tensor").from_numpy(result) if any(map(is_tensor, arguments)) else result
 
 
 def sparse_tensor(torch: Any, vectors: SparseVectors) -> Any:
-    """Return sparse vectors as a coalesced tensor in coordinates, [n, V]."""
+    """Return sparse vectors as a coalesced COO tensor of torch, [n, V]."""
     rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
-    places = torch.from_numpy(np.stack([rows, vectors.indices.astype(np.int64)]))
+    coordinates = torch.from_numpy(np.stack([rows, vectors.indices.astype(np.int64)]))
     values = torch.from_numpy(vectors.values.copy())
-    return torch.sparse_coo_tensor(places, values, vectors.shape, check_invariants=False).coalesce()
+    return torch.sparse_coo_tensor(coordinates, values, vectors.shape, check_invariants=False).coalesce()
 
 
 def to_sparse(value: Any) -> SparseVectors:
-    """Return `SparseVectors` for themselves, for sparse or dense tensors and arrays [n, V] or [V], and for lists."""
+    """Return sparse or dense tensors and arrays [n, V] or [V], or a list of these, as `SparseVectors` of n rows."""
     if isinstance(value, SparseVectors):
         return value
     if isinstance(value, (list, tuple)):
@@ -112,5 +112,5 @@ def to_sparse(value: Any) -> SparseVectors:
         dense = np.atleast_2d(np.asarray(to_array(value), np.float32))
         (rows, columns), shape = np.nonzero(dense), dense.shape
         values = dense[rows, columns]
-    indptr = np.searchsorted(rows, np.arange(shape[0] + 1)).astype(np.int64)
+    indptr = np.searchsorted(rows, np.arange(shape[0] + 1)).astype(np.int64)       # `rows` ascend
     return SparseVectors(columns.astype(np.int32), values.astype(np.float32), indptr, shape)
