@@ -66,7 +66,8 @@ class ObservingPlan(Plan, Protocol):
 class Decoder(Protocol):
     """A decoder that is ready to run. It computes steps for rows of many requests, and keeps their keys and values.
 
-    Any thread may call it.
+    A hypothesis is one path of tokens from the beginning of a request, whose keys and values are cached, and has a
+    number; steps.py has the picture. Any thread may call a decoder.
     """
 
     @property
@@ -98,8 +99,9 @@ class Decoder(Protocol):
         """
 
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
-        """Compute the scores that each row wants, and add one hypothesis for each row.
+        """Cache the new tokens of each row as a new hypothesis below its parent, and compute the scores that it wants.
 
+        The result has the numbers of the new hypotheses, in the order of the rows.
         stop: when to stop, with `TimedOut` or `Cancelled`; then none is added. Raises `InputError` for an invalid row.
         """
 

@@ -170,7 +170,7 @@ def _with_scale(values: Values, stated: Stated, shapes: Shapes) -> None:
 FAMILIES = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3"), Family(read_generator=read_generator)),
     # A model whose tokens see later ones encodes.
-    "gemma3_text": Family(read_encoder, read_generator, usual=lambda values: (
+    "gemma3_text": Family(read_encoder, read_generator, kind_without_class=lambda values: (
         "encode" if values.get("use_bidirectional_attention") else "generate")),
 }
 _CAP = {"final_logit_softcapping": "final_logit_softcapping"}

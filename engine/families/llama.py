@@ -281,9 +281,9 @@ def _olmo2_of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
 FAMILIES = {
     **{name: Family(read_generator=read_generator) for name in _VARIANTS},
     "internlm3": Family(read_generator=read_generator, remote_code=("InternLM3Model",)),
-    "llama": Family(read_encoder, read_generator, usual="generate"),
-    "mistral": Family(read_encoder, read_generator, usual="generate"),
-    "qwen2": Family(read_encoder, read_generator, usual="generate", remote_code=("Qwen2Model",),
+    "llama": Family(read_encoder, read_generator, kind_without_class="generate"),
+    "mistral": Family(read_encoder, read_generator, kind_without_class="generate"),
+    "qwen2": Family(read_encoder, read_generator, kind_without_class="generate", remote_code=("Qwen2Model",),
                     code_decides="is_causal"),
     "qwen3": Family(read_encoder, read_generator),
 }

@@ -88,7 +88,7 @@ class Family:
     """Whether folders may hold the vocabularies of Marian or M2M100 in place of another tokenizer."""
     generates: str = "generate"
     """The kind of a model with a decoder: "generate", or "transcribe" for speech."""
-    usual: str | Callable[[Values], str] | None = None
+    kind_without_class: str | Callable[[Values], str] | None = None
     """The kind, "encode" or "generate", of a model that can do both and whose config.json names no class, or a function
     that finds it by other keys; None raises an error for such a model."""
     remote_code: tuple[str, ...] = ()

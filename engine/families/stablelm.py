@@ -21,6 +21,7 @@ _VARIANT = llama.Variant({"vocab_size": 50304, "hidden_size": 2560, "intermediat
 def read_generator(values: Values) -> Parts:
     """Return the decoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"qk_layernorm": False})
+    # The family has no key head_dim: heads are hidden_size / heads wide.
     config = llama.read_config({key: value for key, value in values.items() if key != "head_dim"}, "stablelm",
                                _VARIANT)
     parallel = boolean(values, "use_parallel_residual", False)
@@ -28,13 +29,13 @@ def read_generator(values: Values) -> Parts:
         config = replace(config, norm_place="parallel")
     names = llama.names_of(config)
     names = replace(names, embeddings=llama.with_norm_bias(names))
+    # `with_one_norm` copies the one norm of a layer to both of its halves.
     return Parts(Part(config, names, with_one_norm) if parallel else Part(config, names))
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add to `values` whether heads have norms, by the tensors in the file, and remove a key that the family lacks."""
+    """Add to `values` whether heads have norms, by the tensors in the file."""
     values["qk_layernorm"] = "blk.0.attn_q_norm.weight" in shapes
-    values.pop("head_dim", None)        # heads are hidden_size / heads wide
 
 
 FAMILIES = {"stablelm": Family(read_generator=read_generator)}

@@ -19,7 +19,7 @@ _USUAL, _PRIVATE = 0o666, 0o600
 def check_folder(path: Path) -> None:
     """Raise `FileNotFoundError` if the folder in which a file shall be written does not exist."""
     folder = path.parent
-    if not os.path.lexists(folder):
+    if not os.path.lexists(folder):     # of a broken link, or a file in its place, opening says what is wrong
         raise FileNotFoundError(errno.ENOENT, "no such folder to write into; make it first", os.fspath(folder))
 
 

@@ -458,12 +458,13 @@ class StepQueue(WorkQueue):
         return stop if len(works) == 1 else stop.outer      # works of one call have the stop of this call in common
 
     def _blame(self, works: set[StepWork], fault: BaseException) -> None:
-        """Find the works (among those of a step) that raise the error (fault) of the step, and end them with it.
+        """Find which works of a step fail when they are computed alone, and end each of these with its own error.
 
-        All works of the queue begin anew, because nobody knows how far the step came. From now on each work of that
-        step has steps of its own, in which this method repeats at once the steps that it had made.
+        fault: the error of the step. Nobody knows how far the step came, so `_mend` sets all works of the queue back to
+        their beginning. Each open work of the step then repeats, alone, as many steps as it had made, and keeps steps
+        of its own from then on.
         """
-        steps = {work.entry: work.steps for work in works if not work.has_ended}
+        steps = {work.entry: work.steps for work in works if not work.has_ended}       # before `_mend` forgets them
         self._mend()
         self._run_apart([*steps], fault, lambda entry: self._repeat_steps(entry, steps[entry]), self._mend)
 

@@ -118,16 +118,16 @@ class Images(Sequence[Any]):
         return ahead(read, range(len(self)), TOGETHER, stack.enter_context(Pool(min(threads, len(self)))))
 
 
-def is_image(value: Any, alone: bool = False) -> bool:
+def is_image(value: Any, images_only: bool = False) -> bool:
     """Return whether a value is meant as one image, valid or not, and not as a list of images.
 
-    alone: whether the model reads no texts, so that a str is a path, and any array of numbers is meant as an image.
+    images_only: whether the model reads no texts, so that a str is a path, and any numeric array is an image.
     """
     if isinstance(value, np.ndarray):       # four axes are several images; two may be token ids
-        of_numbers = value.dtype.kind not in "OUS" and (alone or value.ndim == 3)
+        of_numbers = value.dtype.kind not in "OUS" and (images_only or value.ndim == 3)
         return value.ndim in (2, 3) and (value.dtype == np.uint8 or of_numbers)
     if isinstance(value, str):
-        return alone
+        return images_only
     return isinstance(value, (os.PathLike, bytes, bytearray, memoryview)) or is_pillow(value) or _is_open_file(value)
 
 
@@ -166,31 +166,32 @@ def warn_of_paths(given: Any) -> None:
             return
 
 
-def read_images(given: Any, alone: bool, name: str = "images", first: int = 0) -> tuple[Images, bool]:
+def read_images(given: Any, images_only: bool, name: str = "images", first: int = 0) -> tuple[Images, bool]:
     """Return (images of a call, whether the caller gave a single one and not a list).
 
-    alone: as in `is_image`. name: the caller's own argument. first: the number of the first image of a list. Raises
-    `InputError` for anything but images, such as a text among them; damaged files are found later, when they are read.
+    images_only: whether the model reads no texts, so that a str is a path, and any array of numbers an image. name: the
+    caller's own argument. first: the number of the first image of a list. Raises `InputError` for anything but images,
+    such as a text among them; damaged files are found later, when they are read.
     """
     if isinstance(given, Images):
         return given, False
-    if is_image(given, alone):
-        return Images([_check_image(0, given, alone)]), True
+    if is_image(given, images_only):
+        return Images([_check_image(0, given, images_only)]), True
     expected = f"{name} must be an image or a list of images"
     check_order(given, expected)
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
         raise InputError(f"{expected}, not {type(given).__name__} {shown(given, 60)}")
-    return Images([_check_image(i, item, alone) for i, item in enumerate(given, first)], first), False
+    return Images([_check_image(i, item, images_only) for i, item in enumerate(given, first)], first), False
 
 
-def _check_image(i: int, item: Any, alone: bool) -> Any:
+def _check_image(i: int, item: Any, images_only: bool) -> Any:
     """Return an image of the caller, unread; raises `InputError`, with its number i, for any other value."""
     with located(f"image {i}"):
         if isinstance(item, np.ndarray):
             return checked_array(item)
         if _is_open_file(item):
             raise InputError(f"an image is {EXPECTED}, and not an open file; give file.read()")
-        if not is_image(item, alone):
+        if not is_image(item, images_only):
             raise InputError(f"an image is {EXPECTED}, not {type(item).__name__} {shown(item, 60)}"
                              f"{_TEXT if isinstance(item, str) else ''}")
         return item

@@ -47,11 +47,16 @@ def token_ids_of(text: TextConfig, folder: ModelFolder, keys: Sequence[str]) -> 
 
 
 def stated_token(folder: ModelFolder, key: str, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the one token that a file states under a key, () where it states null, or else the usual tokens."""
-    for name in FILES[:2]:     # tokenizer_config.json, then special_tokens_map.json
+    """Return the one token that a file states under a key; () if a file states null, and none a token; else `usual`.
+
+    usual: the tokens that are tried where no file has the key. tokenizer_config.json comes before
+    special_tokens_map.json.
+    """
+    for name in FILES[:2]:
         values = folder.read_object_or_empty(name)
-        usual = () if values.get(key, usual) is None else usual
         value: Any = values.get(key)
+        if key in values and value is None:
+            usual = ()      # there is no such token, unless the next file names one
         value = value.get("content") if isinstance(value, dict) else value
         if value is not None and not isinstance(value, str):
             raise WeightsError(f"{folder.label(name)}: {key} must be a text, not {shown(value)}")

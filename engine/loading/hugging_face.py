@@ -108,21 +108,26 @@ class FolderSource(Source):
 
     @lazy
     def kind(self) -> str:
-        """Return the kind of use: modules.json decides, or else what the family can do, or `architectures`."""
+        """The kind of use: "encode", "rank", "generate" or "transcribe".
+
+        modules.json decides first; then whether the family has an encoder or a decoder alone; for a family with both,
+        the class that config.json names, or else `Family.kind_without_class`.
+        """
         if self.folder.has(MODULES):
             return "rank" if has_logit_score(self.folder) else "encode"
         if is_static(self.folder):
             return "encode"
         family, values = _family(self.folder, "AutoModel")
         if family.read_generator is None:
-            return "transcribe" if _gives_letters(family, values) else "encode"
+            return "transcribe" if _gives_letters(family, values) else "encode"     # letters: a CTC head of speech
         if family.read_encoder is None:
             self._refuse_head(family, values)
             return family.generates
         names = values.get("architectures")
+        if not names and family.kind_without_class is not None:
+            usual = family.kind_without_class
+            return usual if isinstance(usual, str) else usual(values)
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            if not names and family.usual is not None:
-                return family.usual if isinstance(family.usual, str) else family.usual(values)
             raise InputError(f"{self.folder.label(CONFIG)}: {shown(values.get('model_type'))} models can encode and "
                              f"{family.generates}, and the key architectures does not say which this one does; say "
                              f'kind="encode" or kind="{family.generates}"')

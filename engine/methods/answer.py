@@ -71,10 +71,10 @@ class Answers(WindowedTexts):
     """
 
     def __init__(self, runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering,
-                 finish: Callable[[list[dict[str, Any]]], Any] = lambda answers: answers):
-        """finish: makes the result of a pair from its list of answers."""
+                 result_of: Callable[[list[dict[str, Any]]], Any] = lambda answers: answers):
+        """result_of: makes the result of a pair from its list of answers."""
         super().__init__(runner, pairs)
-        self._answering, self._finish = answering, finish
+        self._answering, self._result_of = answering, result_of
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield ranges of pairs whose windows are made at one time; by default of `TEXTS` pairs."""
@@ -87,8 +87,9 @@ class Answers(WindowedTexts):
 
     def results_of(self, part: Slice, stop: Stop) -> Iterator[Any]:
         """Yield the result of each pair of a slice, from the logits of its windows."""
-        for place, windows, logits in zip(part.places, part.windows or (), part.rows_of_inputs(), strict=True):
-            yield self._finish(best_answers(self._runner.config.first_id, self.inputs[place][1], windows, logits,
+        assert part.windows is not None     # `slice` made them
+        for place, windows, logits in zip(part.places, part.windows, part.rows_of_inputs(), strict=True):
+            yield self._result_of(best_answers(self._runner.config.first_id, self.inputs[place][1], windows, logits,
                                             self._answering, stop))
 
 

@@ -56,8 +56,8 @@ class Arguments:
         """Return a float array that the call itself has made, copied to the GPU if its arguments lie there."""
         return array if self._gpu is None else place(self._gpu, array)
 
-    def bools(self, name: str, value: Any) -> Any:
-        """Check a bool array of any shape, which must lie where the arrays before it do, and return it."""
+    def mask(self, name: str, value: Any) -> Any:
+        """Check a mask of attention, a bool array, which must lie where the arrays before it do, and return it."""
         if lies_on_gpu(value):
             return self._on_gpu(name, value, ("bool",))
         if self._gpu is not None:

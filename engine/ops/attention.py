@@ -76,7 +76,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | Non
         softcap=number("softcap", softcap, least=0), low=low, high=high,
         lengths=np.full(B, S, np.int64) if kv_lengths is None else integers("kv_lengths", kv_lengths, B, 0, S),
         bias=None if bias is None else _broadcast("bias", arguments.floats("bias", bias), (B, H, T, S)),
-        mask=None if mask is None else _broadcast("mask", arguments.bools("mask", mask), (B, H, T, S)),
+        mask=None if mask is None else _broadcast("mask", arguments.mask("mask", mask), (B, H, T, S)),
         score_mod=score_mod)
     ops = arguments.ops(threads, bits)
     return ops.attention(call) if B * T * S * e else np.zeros((B, H, T, e), q.dtype)

@@ -41,7 +41,7 @@ class Turn:
     def __init__(self, turns: CpuTurns):
         self._turns = turns
         self.used = 0.0
-        """The seconds that the queue has computed."""
+        """Its virtual time: the seconds that it has computed, and those that it lost while it had no work."""
         self.is_waiting = False
         self._begun = self._ended = 0.0     # times of its last step, of `time.perf_counter`
 

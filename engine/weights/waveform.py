@@ -123,7 +123,7 @@ class Waveform:
         if not count:
             raise InputError(f"a recording must have at least {self.reach} samples for this model, which are one "
                              f"token, and not {len(samples)}")
-        first = self._fold_norm_into_first(samples)
+        first = self._fold_norm_into_first(samples)     # before the parts: its norm is over the whole recording
         x = np.empty((count, self.weight.shape[0]), np.float32)
         part = self._tokens_of_part()
         for start in range(0, count, part):

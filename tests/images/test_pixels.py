@@ -87,7 +87,7 @@ def test_several_threads_read_in_order_and_name_what_they_cannot_read(tmp_path):
     for i in range(9):
         (tmp_path / f"{i}.png").write_bytes(saved(Image.fromarray(picture(8, 8, seed=i)), "PNG"))
         files.append(tmp_path / f"{i}.png")
-    images, single = read_images(files, alone=False)
+    images, single = read_images(files, images_only=False)
     assert not single
     one, four = [*images.pixels(config, 1)], [*images.pixels(config, 4)]
     assert all(np.array_equal(a, b) for a, b in zip(one, four, strict=True))
@@ -108,7 +108,7 @@ def test_images_are_read_beside_those_that_are_taken(monkeypatch):
         return pixels_of(image, config)
 
     monkeypatch.setattr(inputs, "pixels_of", noting)
-    images, _ = read_images([np.full((2, 2, 3), i, np.uint8) for i in range(250)], alone=False)
+    images, _ = read_images([np.full((2, 2, 3), i, np.uint8) for i in range(250)], images_only=False)
     alone = [*images.pixels(config, 1)]
     begun.clear()
     with images.reading.ahead(images):

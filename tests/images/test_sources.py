@@ -64,7 +64,7 @@ def test_a_file_that_ends_too_early(kind):
 
 def test_a_missing_file_is_a_missing_file_for_python_too(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
-        [*read_images([tmp_path / "none.png"], alone=False)[0].pixels(ImageConfig(), 1)]
+        [*read_images([tmp_path / "none.png"], images_only=False)[0].pixels(ImageConfig(), 1)]
     assert isinstance(caught.value, FileMissing)
     assert str(caught.value) == f"image 0 ({tmp_path / 'none.png'}): there is no such file; give the path of an image"
 
@@ -99,7 +99,7 @@ def test_the_limit_of_bytes_is_asked_before_a_file_is_read(monkeypatch, tmp_path
 
 def test_inputs_that_are_no_images(refusals):
     array = np.zeros((2, 2), np.uint8)
-    refusals(lambda given, alone: read_images(given, alone), [
+    refusals(lambda given, images_only: read_images(given, images_only), [
         ([array, "a text"], False), ([array, None], False), ([array, 7], True), (7, True), ({"a": 1}, True),
         ({array.tobytes()}, True), (None, True), ([array, np.zeros((2, 2))], False), ([np.zeros(3, np.uint8)], True),
     ])
@@ -109,13 +109,13 @@ def test_what_counts_as_an_image(tmp_path):
     for one in (tmp_path / "a.png", b"", RGB, np.zeros((2, 2), np.uint8), np.zeros((2, 2, 3), np.uint8)):
         assert begins_with_image(one)
         assert begins_with_image([one, "text"])
-        assert read_images(one, alone=False)[1]
+        assert read_images(one, images_only=False)[1]
     assert begins_with_image(np.zeros((5, 2, 2, 3), np.uint8))
-    assert len(read_images(np.zeros((5, 2, 2, 3), np.uint8), alone=False)[0]) == 5
-    assert len(read_images(iter([RGB, b""]), alone=False)[0]) == 2
+    assert len(read_images(np.zeros((5, 2, 2, 3), np.uint8), images_only=False)[0]) == 5
+    assert len(read_images(iter([RGB, b""]), images_only=False)[0]) == 2
     for one in ("a.png", ["a.png"], [], [[1, 2]], [np.array([1, 2])], None, [("a", "b")], np.array([["a", "b"]])):
         assert not begins_with_image(one)
-    assert read_images("a.png", alone=True) == (read_images(["a.png"], alone=True)[0], True)
+    assert read_images("a.png", images_only=True) == (read_images(["a.png"], images_only=True)[0], True)
 
 
 def test_damaged_files_give_errors_of_the_engine():

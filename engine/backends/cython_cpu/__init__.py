@@ -63,7 +63,10 @@ class CythonBackend:
         return layout_of(isa.chosen().product(precision, decodes, portable))
 
     def no_portable_bits(self) -> str | None:
-        """Return why this CPU's kernels have no portable bits, or None if they have them."""
+        """Return why this CPU's kernels cannot compute `bits="portable"`, the same bits on every CPU; None if they can.
+
+        Portable bits need fused multiply-adds, which round once.
+        """
         from ..cpu.packer import no_portable_bits
         from . import isa
 

@@ -31,7 +31,10 @@ cdef extern from *:
 
 
 def cell_bytes(int storage, Py_ssize_t width):
-    """Return the bytes of the keys, or of the values, of a cell of one head; width: of a head, a multiple of VL."""
+    """Return how many bytes the keys, or the values, of a cell of one head take.
+
+    storage: FLOAT32, INT8 or another of `enum Storage`. width: the columns of a head, a multiple of VL.
+    """
     return bytes_of_cell(storage, width)
 
 

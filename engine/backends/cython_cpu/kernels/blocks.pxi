@@ -59,7 +59,7 @@ cdef inline void block_tile(const int mr, const int nv, Py_ssize_t blocks, const
 
 cdef inline void block_rows(int mr, const int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride,
                             const char* b, float* results) noexcept nogil:
-    # mr is from 1 to MR, which is 6 at most.
+    # Store results [mr][nv * VL]. mr, from 1 to 6, becomes a constant, so that the loops over rows are unrolled.
     if mr == 6: block_tile(6, nv, blocks, codes, stride, b, results)
     elif mr == 5: block_tile(5, nv, blocks, codes, stride, b, results)
     elif mr == 4: block_tile(4, nv, blocks, codes, stride, b, results)
@@ -70,7 +70,7 @@ cdef inline void block_rows(int mr, const int nv, Py_ssize_t blocks, const short
 
 cdef void block_sums(int mr, int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride, const char* b,
                      float* results) noexcept nogil:
-    # nv is below NV in the last panel alone.
+    # Store results [mr][nv * VL]; nv is below NV in the last panel alone.
     if nv == NV: block_rows(mr, NV, blocks, codes, stride, b, results)
     elif nv == 1: block_rows(mr, 1, blocks, codes, stride, b, results)
     elif NV > 2 and nv == 2: block_rows(mr, 2, blocks, codes, stride, b, results)

@@ -275,7 +275,8 @@ cdef bint range_is_finite(const CachedAttention* call, Unpacked* u) noexcept nog
 
 cdef void multiply_seen_values(const CachedAttention* call, const Unpacked* u, Py_ssize_t row,
                                Py_ssize_t n) noexcept nogil:
-    # The same bits as multiply_values, but without the hidden keys of each query, whose values may be NaN or infinite.
+    # Do the work of multiply_values for queries [row, row + n) of the group, with the same bits, but without the hidden
+    # keys of each query, whose values may be NaN or infinite.
     cdef Py_ssize_t E = padded(call.e), i, column, width, key, begin = 0, end = 0, j
     cdef const float* v
     cdef vf sum

@@ -39,9 +39,9 @@ cdef struct Jobs:
     const Linear* y
     Py_ssize_t column       # columns [column, last_column)
     Py_ssize_t last_column
-    Py_ssize_t first        # steps of depth [first, last)
+    Py_ssize_t first        # the steps of depth of the call, [first, last)
     Py_ssize_t last
-    Py_ssize_t lines        # steps of the whole depth
+    Py_ssize_t depth_steps  # steps of the whole depth
     Py_ssize_t count        # jobs
 
 cdef struct Split:
@@ -57,7 +57,8 @@ cdef struct Split:
 
 
 cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
-    # Return job i: jobs count through all columns of a slice, then through those of the next slice.
+    # Return job i: up to SIDE columns and FRESH steps of depth, which are a slice. Jobs count through all columns of a
+    # slice, then through those of the next one. For each step of depth, SIDE columns have 2 lines of LINE_BYTES a column.
     cdef Job job
     cdef Py_ssize_t jobs_per_slice = (jobs.last_column - jobs.column + SIDE - 1) // SIDE, width
     job.column = jobs.column + i % jobs_per_slice * SIDE
@@ -65,7 +66,7 @@ cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
     job.steps = min(jobs.last - job.first, <Py_ssize_t>FRESH)
     width = min(jobs.last_column - job.column, <Py_ssize_t>SIDE)
     job.columns = <int>(width // VL)
-    job.source = <const char*>jobs.y.panels + (job.column * jobs.lines + job.first * width) * 2 * LINE_BYTES
+    job.source = <const char*>jobs.y.panels + (job.column * jobs.depth_steps + job.first * width) * 2 * LINE_BYTES
     return job
 
 
@@ -281,7 +282,7 @@ cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs
         for i in range(blocks):
             block, before = &buffers[complete & 1], &buffers[1 - (complete & 1)]        # in turns
             place_block(w, block, i * SIDE, min(w.M - i * SIDE, <Py_ssize_t>SIDE), job.column, job.columns * VL)
-            block.first, block.final = job.first == 0, job.first + job.steps == jobs.lines
+            block.first, block.final = job.first == 0, job.first + job.steps == jobs.depth_steps
             w.a = w.operands + i * SIDE // TILE_ROWS * w.strip + (job.first - jobs.first) * parts * TILE_BYTES
             w.lower = w.a + w.strip
             multiply_any_parts(parts, few, w, jobs, &s, &slot, block, before)
@@ -297,7 +298,7 @@ cdef inline void multiply_floats(const int parts, TileWork* w) noexcept nogil:
     # Compute a call of `multiply`: divide its columns and its depth into jobs.
     cdef Py_ssize_t jobs_per_slice = (w.last_column - w.column + SIDE - 1) // SIDE
     cdef Jobs jobs
-    jobs.y, jobs.lines, jobs.column, jobs.last_column = w.y, w.lines, w.column, w.last_column
+    jobs.y, jobs.depth_steps, jobs.column, jobs.last_column = w.y, w.lines, w.column, w.last_column
     jobs.first, jobs.last = w.out.first_line, w.out.first_line + steps_of(w)
     jobs.count = jobs_per_slice * ((jobs.last - jobs.first + FRESH - 1) // FRESH) if w.M > 0 else 0
     if w.M <= SIDE: multiply_jobs(parts, True, &jobs, w)

@@ -137,6 +137,7 @@ def load_cached_queries(call: CachedAttention, u: Unpacked) -> None:
 @helper
 def attend_chunk(call: CachedAttention, u: Unpacked, row: Size, n: Size) -> None:
     """Compute the sums of the range for queries [row, row + n) of the group, and fold them."""
+    # Later queries see later keys: the first query has the first key of all, and the last query the last one.
     E, query = padded(call.e), u.first + row
     first, last = begin_of(call, query, u.range), end_of(call, query + n - 1, u.range)
     if first >= last:
@@ -146,10 +147,11 @@ def attend_chunk(call: CachedAttention, u: Unpacked, row: Size, n: Size) -> None
     for i in range(n):
         begin, end = begin_of(call, query + i, u.range), end_of(call, query + i, u.range)
         hides = hides or begin > first or end < last
-        weigh_query(call, u, i, query + i, begin, end)      # gives weights to whole cells; other cells get 0 here
+        weigh_query(call, u, i, query + i, begin, end)
+        # It gives weights to whole cells. All other cells get 0, which are all cells if the query sees no key.
         clear(u.p + i * RANGE, first, last if begin >= end else begin // CELL * CELL)
         clear(u.p + i * RANGE, (end + CELL - 1) // CELL * CELL, last)
-    if hides and not range_is_finite(call, u):
+    if hides and not range_is_finite(call, u):      # 0 times a hidden value that is infinite or NaN would be NaN
         multiply_seen_values(call, u, row, n)
     else:
         multiply_values(call, u, n, first, last)

@@ -164,7 +164,10 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
 
 
 def pack_integers(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
-    """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
+    """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed.
+
+    sums: stays as it is; it is an argument of the functions of all formats, and only int8 needs sums of weights.
+    """
     for i in range(n):
         c = column + i
         first = c // NR * NR
