@@ -18,13 +18,13 @@ import numpy as np
 
 from ..base.errors import InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop
+from ..model.config import ACTIVATIONS
 from ..model.precision import FORMATS
 from .bfloat16 import to_bfloat16
 from .modules import ModuleOps
 
 NORMS = ("group", "layer")
 """Which convolutions have a norm: the first one, of each channel over the whole recording, or each, of each row."""
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 PART_BYTES = 2**25
 """About how many bytes the rows of the convolutions of one part of time may take."""
 _NORM_EPS = 1e-5
