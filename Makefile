@@ -5,7 +5,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda test-cuda-families cubins demo demo-chat demo-speech demo-serve demo-translate \
+.PHONY: help kernels test test-quick test-cuda test-cuda-families cubins demo demo-chat demo-speech demo-serve demo-translate \
 	clients lint fuzz fuzz-guided fuzz-coverage fuzz-requests faults \
 	soak jobs snapshots documents adapters compatibility asan ubsan tsan emulate arm64 mistakes same-bits bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
@@ -59,6 +59,8 @@ CONVERTER := $(wildcard $(addsuffix /*.py,$(addprefix engine/,model weights file
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
+
+kernels: $(INSTALLED)  ## Compile all kernels that the tests need, and run nothing
 
 test: $(INSTALLED)  ## Compile all kernels that this CPU runs (at first, minutes), then run the tests
 	@$(MAKE) --no-print-directory $(FOLDER) || echo "no model: its tests will be skipped"

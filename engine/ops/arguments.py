@@ -16,9 +16,7 @@ from ..base.arguments import positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
 from ..model.bits import FASTEST, PORTABLE, check_bits
-
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
-"""Values that `activation=` accepts: the names of `engine.model.config`, and silu."""
+from ..model.config import ACTIVATIONS
 
 _NEVER_ZERO = frozenset("HGdDKF")
 """The letters of sizes that must be at least 1: heads H and key heads G, the widths d, D and F, and inputs K."""

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import WeightsError, shown
+from ..model.config import ACTIVATIONS
 from .modules import ModuleOps, softmax
-
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
-"""The activation of the feed-forward network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +42,7 @@ class AttentionPooling:
     eps: float = 1e-6
     """Of the LayerNorm."""
     activation: str = "gelu_tanh"
-    """One of `ACTIVATIONS`."""
+    """The activation of the feed-forward network, one of `ACTIVATIONS`."""
 
     def __call__(self, tokens: np.ndarray, cu_seqlens: Sequence[int], ops: ModuleOps) -> np.ndarray:
         """Return a vector for each of B images, float32 [B, D], from the token vectors [N, D] of all, in order.

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..base.errors import InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop
+from ..model.config import ACTIVATIONS
 from ..model.precision import FORMATS
 from .bfloat16 import to_bfloat16
 from .modules import ModuleOps
@@ -26,7 +27,6 @@ from .modules import ModuleOps
 NORMS = ("group", "layer")
 """The norms of the convolutions: "group", of the first one alone, normalizes each channel over the whole recording;
 "layer", of every one, normalizes each row."""
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 PART_BYTES = 2**25
 """About how many bytes the arrays of the largest convolution may take for one part of time."""
 _NORM_EPS = 1e-5

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import ops
+from engine.model.config import ACTIVATIONS
 from engine.model.precision import ROUNDED
 from engine.ops import arguments
 
@@ -65,7 +66,7 @@ def matrices(draw, *shapes):
                     draw(st.sampled_from([own for own in LAYOUTS if own != "broadcast"])), rng) for shape in shapes]
 
 
-ACTIVATION = st.sampled_from([None, *arguments.ACTIVATIONS])
+ACTIVATION = st.sampled_from([None, *ACTIVATIONS])
 
 
 @settings(max_examples=60, **RELAXED)
