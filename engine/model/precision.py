@@ -25,6 +25,7 @@ class WeightFormat:
 
     name: str
     dtype: np.dtype
+    """The type of the arrays that store it. `STORED` finds the format by it, so no two formats have the same."""
     computed: bool
     """Whether a plan can compute in it; a precision that is only stored is widened when a plan packs the weights."""
     aliases: tuple[str, ...] = ()
@@ -44,7 +45,10 @@ class WeightFormat:
     rounded: bool = True
     """Whether numbers can be rounded to it; a model is in any other format only if its file is."""
     beside: tuple[str, ...] = ()
-    """The other formats of linear maps in a model of this precision, the finest first."""
+    """The other formats of linear maps in a model of this precision, the finest first.
+
+    A packed file tells them apart by their sizes, so no two of them have the same bytes of a row.
+    """
     multiplies: str = ""
     """The format of the weights that it multiplies, if it is only a way to multiply; some kernels lack it."""
 
@@ -78,6 +82,7 @@ class WeightFormat:
 _SCALED = ("scale", "<f2")
 _NIBBLES = ("codes", "u1", 16)
 
+# The order counts: a model whose linear maps have several formats of integers has the precision of the last row.
 FORMATS = {
     row.name: row
     for row in (
