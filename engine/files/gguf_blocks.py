@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model.precision import FORMATS
+from ..model.precision import BLOCKS, FORMATS
 
-KEPT = ("Q8_0", "Q4_0", "Q4_1", "Q5_0")
+KEPT = (*(name.upper() for name in BLOCKS), "Q5_0")
 """The types that kernels can multiply in the file's blocks, or as q8_0; see `keep`."""
 _CHUNK = 2**18
 """How many numbers are converted at once, so that intermediate arrays stay in the cache."""

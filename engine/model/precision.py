@@ -26,7 +26,7 @@ class WeightFormat:
 
     name: str
     dtype: np.dtype
-    """The type of an entry of the array that stores weights."""
+    """The type of an entry of the array that stores weights. `STORED` finds the format by it, so each has its own."""
     computed: bool
     """Whether a plan can compute in it; a precision that is only stored is widened when a plan packs the weights."""
     aliases: tuple[str, ...] = ()
@@ -46,7 +46,10 @@ class WeightFormat:
     rounded: bool = True
     """Whether weights can be converted to it; otherwise only the file of a model can have it."""
     beside: tuple[str, ...] = ()
-    """The other formats of linear maps in a model of this precision, the finest first."""
+    """The other formats of linear maps in a model of this precision, the finest first.
+
+    A packed file tells them apart by their sizes, so no two of them have the same bytes of a row.
+    """
     multiplies: str = ""
     """If it is only a way to multiply, the format of the weights that it multiplies; some kernels lack it."""
 
@@ -81,6 +84,7 @@ class WeightFormat:
 _SCALED = ("scale", "<f2")
 _NIBBLES = ("codes", "u1", 16)
 
+# The order counts: a model whose linear maps have several formats of integers has the precision of the last row.
 FORMATS = {
     row.name: row
     for row in (

@@ -74,10 +74,10 @@ def widen_blocks(stored: np.ndarray, K: int, heads: int = 1) -> np.ndarray:
 
 
 def to_q8_0(stored: np.ndarray) -> np.ndarray:
-    """Return blocks as blocks of q8_0, with the same numbers; blocks of q4_1, which have a minimum, are rounded."""
+    """Return blocks as blocks of q8_0, with the same numbers; those with a minimum, such as q4_1, are rounded."""
     if STORED[stored.dtype] == "q8_0":
         return stored
-    if STORED[stored.dtype] == "q4_1":
+    if "minimum" in (stored.dtype.names or ()):
         return quantize_q8_0(widen_blocks(stored, stored.shape[1] * BLOCK))
     blocks = np.empty(stored.shape, FORMATS["q8_0"].dtype)
     blocks["scale"], blocks["codes"] = stored["scale"], _integers(stored)
@@ -86,7 +86,7 @@ def to_q8_0(stored: np.ndarray) -> np.ndarray:
 
 def impossible_blocks(stored: np.ndarray) -> str | None:
     """Return a description of forbidden scales or minima in stored blocks; None if there are none."""
-    halves = [name for name in stored.dtype.names or () if name != "codes"]
+    halves = [name for name in stored.dtype.names or () if stored.dtype[name] == np.float16]
     return None if all(np.isfinite(stored[name]).all() for name in halves) else "a scale that is NaN or infinite"
 
 

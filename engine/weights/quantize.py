@@ -146,7 +146,7 @@ def widen(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter | N
         case "int4":
             assert parameter is not None
             return widen_int4(array, weights[f"{name}_scale"], parameter.shape[1], parameter.heads)
-        case "q8_0" | "q4_0" | "q4_1":
+        case stored if stored in BLOCKS:
             assert parameter is not None
             return widen_blocks(array, parameter.shape[1], parameter.heads)
         case "bfloat16":

@@ -20,6 +20,7 @@ from engine.base.advice.calls import CALLS
 from engine.base.arguments import renamed_arguments
 from engine.model.config import ModelConfig
 from engine.model.generation_config import GenerationConfig
+from engine.model.precision import COMPUTED
 
 from ..base.advice import LIBRARIES
 from ..tools.decoders import DECODERS as DECODER_CONFIGS
@@ -191,7 +192,7 @@ def test_options_of_load():
     for load in (Engine.load, Generator.load):
         with pytest.raises(InputError, match=r"load has no argument thread \(did you mean threads\?\); it has path, "):
             load(ENCODERS / "bert", thread=1)
-    names = "float32, bfloat16, int8, q8_0, int4, q4_0, q4_1(, bfloat16x3)? here"
+    names = f"{', '.join(COMPUTED)}(, bfloat16x3)? here"
     for name in ("compute_type", "dtype", "precision"):
         with pytest.raises(UnsupportedError, match="'float16' is not there; bfloat16 has"):
             engine.load(DECODERS / "gpt2", **{name: "float16"})

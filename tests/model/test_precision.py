@@ -5,7 +5,7 @@ import pytest
 from engine import Generator
 from engine.base.errors import InputError, UnsupportedError
 from engine.cli.main import main
-from engine.model.precision import FORMATS, canonical_name
+from engine.model.precision import FORMATS, STORED, canonical_name
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
 from ..tools.generators import language_model
@@ -25,6 +25,15 @@ def test_no_name_has_two_meanings():
     names = [name for row in FORMATS.values() for name in (row.name, *row.aliases)]
     assert len(set(names)) == len(names)
     assert names == [name.lower() for name in names]
+
+
+def test_arrays_tell_their_format():
+    """`STORED` finds the format of an array by its dtype; a packed file tells that of a map by its bytes."""
+    stored = [row for row in FORMATS.values() if not row.multiplies]
+    assert [STORED[row.dtype] for row in stored] == [row.name for row in stored]
+    for row in stored:
+        together = [row, *(FORMATS[name] for name in row.beside)]
+        assert len({each.row_bytes(32) for each in together}) == len(together)
 
 
 def test_an_engine_reports_the_canonical_name():

@@ -73,7 +73,7 @@ def test_kept_blocks_have_the_numbers_of_llama_cpp(name):
     assert np.array_equal(widen_blocks(kept, K), numbers.reshape(len(numbers), K))
     assert np.array_equal(widen_blocks(kept, K), dequantize(TYPES[NUMBERS[name]], blocks.ravel(), (len(numbers), K)))
     eight = widen_blocks(to_q8_0(kept), K)
-    if name == "Q4_1":      # whose minima make of it another matrix than a scale and integers
+    if "minimum" in (kept.dtype.names or ()):      # whose minima make of it another matrix than a scale and integers
         assert np.abs(eight - widen_blocks(kept, K)).max() <= np.abs(numbers).max() / 127 * 0.505
     else:
         assert np.array_equal(eight, widen_blocks(kept, K))
@@ -100,7 +100,7 @@ def test_matrices_that_cannot_be_rounded():
 def test_scales_are_finite(name):
     stored = np.zeros((2, 3), FORMATS[name].dtype)
     assert impossible_blocks(stored) is None
-    for half in set(stored.dtype.names) - {"codes"}:
+    for half in (field for field in stored.dtype.names if stored.dtype[field] == np.float16):
         stored[half][1, 2] = np.inf
         assert impossible_blocks(stored) == "a scale that is NaN or infinite"
         stored[half][1, 2] = 0

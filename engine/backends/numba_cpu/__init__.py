@@ -20,7 +20,7 @@ import numpy as np
 from ...base.errors import UnsupportedError
 from ...base.install import explain_missing_kernels, install_command
 from ...model.config import ModelConfig
-from ...model.precision import COMPUTED, WAYS, not_there
+from ...model.precision import COMPUTED, FORMATS, WAYS, not_there
 from ...model.run_config import RunConfig
 from ...weights.packed import PackedFormat
 from ..interfaces import Decoder, Plan
@@ -63,8 +63,8 @@ class NumbaBackend:
             products = ", ".join(sorted(table().from_compiled))
             lines.append(f"{products} on the {beside} kernels, which are compiled ahead of time")
         else:
-            lines.append("no q8_0, int4, q4_0 and q4_1, which run on kernels that are compiled ahead of time: "
-                         f"{compiled.explain()}")
+            in_blocks = ", ".join(name for name in COMPUTED if FORMATS[name].block > 1)
+            lines.append(f"no {in_blocks}, which run on kernels that are compiled ahead of time: {compiled.explain()}")
         if beside != "amx" and ARCHITECTURE == "x86_64" and (reason := compiled.why_not("amx")):
             lines.append(reason)
         return "\n".join(lines)

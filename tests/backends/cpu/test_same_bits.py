@@ -13,6 +13,7 @@ import pytest
 
 from engine.base.errors import UnsupportedError
 from engine.model.config import ModelConfig
+from engine.model.precision import INTEGERS
 from engine.model.run_config import RunConfig
 
 from ...tools.decoders import DECODERS, make_weights, open_requests, row
@@ -24,7 +25,7 @@ digests = pytest.importorskip("tests.tools.digests", reason="the compiled kernel
 isa = digests.isa
 RECORDED = json.loads(digests.FILE.read_text())
 
-FLOATS, INTEGERS = ("float32", "bfloat16"), ("int8", "int4", "q8_0", "q4_0", "q4_1")
+FLOATS = ("float32", "bfloat16")
 
 
 def fused(name, precision):

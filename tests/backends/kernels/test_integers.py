@@ -93,6 +93,11 @@ def rows_of_blocks(behind, padded, in_steps):
     return codes * steps.repeat(32, axis=1), groups
 
 
+def halves(stored):
+    """Return the names of the scales and minima of blocks; every other field holds integers."""
+    return [name for name in stored.dtype.names if stored.dtype[name] == np.float16]
+
+
 def random_weights(seed, format_name, N, K):
     """Return stored weights and their scales, none for those in blocks."""
     rng = np.random.default_rng(seed)
@@ -100,10 +105,8 @@ def random_weights(seed, format_name, N, K):
         w = rng.integers(-127, 128, (N, K)).astype(np.int8)
         return w, rng.random((N, 1), np.float32) / 100 + np.float32(1e-4)
     if format_name in BLOCKS:
-        stored = np.empty(FORMATS[format_name].shape((N, K)), FORMATS[format_name].dtype)
-        codes = np.iinfo(stored["codes"].dtype)
-        stored["codes"] = rng.integers(codes.min, codes.max + 1, stored["codes"].shape)
-        for name in set(stored.dtype.names) - {"codes"}:     # also subnormal, negative and zero
+        stored = rng.integers(0, 256, (N, FORMATS[format_name].row_bytes(K)), np.uint8).view(FORMATS[format_name].dtype)
+        for name in halves(stored):     # also subnormal, negative and zero
             stored[name] = (rng.standard_normal(stored.shape) * 10.0 ** rng.integers(-9, -1, stored.shape))
         return stored, np.empty((N, 0), np.float32)
     stored = rng.integers(0, 256, FORMATS["int4"].shape((N, K)), np.uint8)
@@ -147,7 +150,7 @@ def products(format_name, rows, groups, w, scales, K):
     if format_name == "int4":
         offsets = widen_int4(w, scales * [0, 1], K)[:, ::16]
         apart = [(rows, widen_int4(w, scales * [1, 0], K)), (groups[:, : offsets.shape[1]], offsets)]
-    elif format_name == "q4_1":
+    elif "minimum" in (w.dtype.names or ()):
         plain = w.copy()
         plain["minimum"] = 0
         apart = [(rows, widen_blocks(plain, K).astype(np.float64)),
@@ -226,8 +229,10 @@ def test_largest_sums(kernels, format_name):
         if format_name == "int8":
             w, scales = np.full((9, K), 127, np.int8), np.full((9, 1), 1e-4, np.float32)
         elif format_name in BLOCKS:
-            w, scales = np.zeros(FORMATS[format_name].shape((9, K)), FORMATS[format_name].dtype), np.empty((9, 0))
-            w["scale"], w["codes"] = 1e-4, -128 if format_name == "q8_0" else 255
+            w = np.full((9, FORMATS[format_name].row_bytes(K)), 128 if format_name == "q8_0" else 255, np.uint8)
+            w, scales = w.view(FORMATS[format_name].dtype), np.empty((9, 0))
+            for name in halves(w):
+                w[name] = 1e-4 if name == "scale" else 0
         else:
             w, scales = np.full(FORMATS["int4"].shape((9, K)), 255, np.uint8), np.full((9, 2), 1e-4, np.float32)
             w.reshape(9, -1, 19)[..., 17:] = 127

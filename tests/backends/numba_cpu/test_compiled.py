@@ -189,7 +189,7 @@ def test_without_compiled_kernels(choose, monkeypatch):
         assert str(caught.value).endswith(', or use backend="cython"')
     with pytest.raises(UnsupportedError, match=r"'bfloat16x3' needs kernels on AMX's tiles, and the numba kernels"):
         numba_cpu.BACKEND.prepare(SMALL, WEIGHTS, RunConfig(precision="bfloat16x3"))
-    assert numba_cpu.BACKEND.describe().splitlines()[2].startswith("no q8_0, int4, q4_0 and q4_1, which run on ")
+    assert numba_cpu.BACKEND.describe().splitlines()[2].startswith("no q8_0, int4, q4_0, q4_1, which run on ")
     numba_cpu.BACKEND.prepare(SMALL, WEIGHTS, RunConfig(precision="int8")).forward(make_batch(SMALL, [3, 1]))
 
 

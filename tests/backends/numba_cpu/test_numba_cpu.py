@@ -10,6 +10,7 @@ from engine.backends.cpu.plan import CpuPlan
 from engine.backends.numba_cpu import compiled
 from engine.backends.reference import ReferenceBackend
 from engine.base.errors import UnsupportedError
+from engine.model.precision import COMPUTED
 from engine.model.run_config import RunConfig
 
 from ...tools.encoders import engine_of
@@ -71,6 +72,6 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    names = f"float32, bfloat16, int8, q8_0, int4, q4_0, q4_1{', bfloat16x3' * TILES} here"
+    names = f"{', '.join(COMPUTED)}{', bfloat16x3' * TILES} here"
     with pytest.raises(UnsupportedError, match=f"{names}; precision 'float16' is not there"):
         prepare(SMALL, WEIGHTS, precision="float16")
