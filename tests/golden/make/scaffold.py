@@ -110,6 +110,8 @@ def save_model(golden: Golden, model: Any = None) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             mean = golden.gain if name.lower().endswith(NORMS) else 0.0
+            if not parameter.requires_grad:
+                print(f"{golden.name}: {name}, which transformers does not train, gets random numbers")
             parameter.normal_(mean, next((x for part, x in golden.spread.items() if part in name), 0.2))
     model.to(golden.stored).save_pretrained(golden.folder)
     (golden.folder / "generation_config.json").unlink(missing_ok=True)
