@@ -13,8 +13,10 @@ import pytest
 
 from engine.base.errors import UnsupportedError
 from engine.model.config import ModelConfig
-from engine.model.precision import INTEGERS
+from engine.model.precision import FORMATS, INTEGERS
 from engine.model.run_config import RunConfig
+from engine.weights.parameters import parameters_of
+from engine.weights.quantize import in_format
 
 from ...tools.decoders import DECODERS, make_weights, open_requests, row
 from ...tools.paths import ROOT
@@ -34,10 +36,26 @@ def fused(name, precision):
     return product.instruction.startswith(("vfmadd231ps", "fused"))
 
 
+def in_blocks_of_four_bits(config, precision):
+    """Return random weights of a model whose linear maps are blocks q4_0 or q4_1, to which no numbers are rounded."""
+    weights = make_weights(config)
+    for name, parameter in parameters_of(config).items():
+        if parameter.kind == "linear":
+            eight, _ = in_format(weights, name, parameter, ("q8_0",))
+            codes = (eight["codes"].astype(np.int16) + 128 >> 4).astype(np.uint8)       # 0 to 15
+            weights[name] = blocks = np.empty(eight.shape, FORMATS[precision].dtype)
+            blocks["codes"] = codes[..., :16] | codes[..., 16:] << 4
+            blocks["scale"] = eight["scale"] * np.float16(16)
+            if precision == "q4_1":
+                blocks["minimum"] = blocks["scale"] * np.float16(-7.5)
+    return weights
+
+
 def logits(name, precision, config, bits="fastest"):
     """Return the logits after each token of a prompt of 70 tokens, and after one more token, on 2 threads."""
     run = RunConfig(2, precision, 2048, bits=bits)
-    decoder = decoder_module.CpuDecoder(load(name), config, make_weights(config), run)
+    weights = make_weights(config) if FORMATS[precision].rounded else in_blocks_of_four_bits(config, precision)
+    decoder = decoder_module.CpuDecoder(load(name), config, weights, run)
     text = np.random.default_rng(1).integers(0, 50, 71)
     [request] = open_requests(decoder, config, [9])
     first = decoder.step([row(request, None, text[:70], every=True)])
