@@ -44,6 +44,11 @@ class Stop:
         """Whether the time has come, or the call was cancelled."""
         return self.cancelled or (self.deadline > 0 and time.monotonic() > self.deadline)
 
+    @property
+    def left(self) -> float:
+        """The seconds to the deadline; inf without one."""
+        return self.deadline - time.monotonic() if self.deadline else float("inf")
+
     def check(self) -> None:
         """Raise `TimedOut` if the time has come, and `Cancelled` if the call was cancelled."""
         if self.cancelled or 0 < self.deadline < time.monotonic():

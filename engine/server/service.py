@@ -204,7 +204,7 @@ class Service(RequestService):
         waiting = self._waiting_tokens
         self._admission.check_wait(waiting, lambda: queue.before_first(key, work.costs[work.order[0]]))
         self._admission.check_end(before_last=lambda: queue.before_last(key, size), waiting=waiting, size=size,
-                                  left=request.deadline - time.monotonic())
+                                  left=request.stop.left)
 
     def _finish(self, request: Pending, ticket: RowsTicket) -> None:
         """Let a worker make the answer, once all sequences are computed; the thread of the queue calls it."""

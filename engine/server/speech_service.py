@@ -450,8 +450,7 @@ class SpeechService(RequestService):
                 wait = turns.before_first(hearing.owner) * cost
                 before = turns.before_last(hearing.left) * cost
                 self._admission.check_wait(wait, lambda: wait)
-                self._admission.check_end(lambda: before, before, hearing.left * cost,
-                                          request.deadline - time.monotonic())
+                self._admission.check_end(lambda: before, before, hearing.left * cost, request.stop.left)
                 request.prepared = hearing
         except Overloaded as error:
             self._settle(request, error)

@@ -164,7 +164,7 @@ class TextService(RequestService):
                 prompt, seconds = load.cost(tokens, new, rows)
                 self._admission.check_wait(load.seconds, lambda: load.before_first(owner, prompt, rows))
                 self._admission.check_end(lambda: load.before_last(owner, seconds), load.seconds, seconds,
-                                          request.deadline - time.monotonic())
+                                          request.stop.left)
                 load.enter(request, owner, prompt, seconds, rows)
                 tickets = request.tickets = tuple(
                     self._queue.submit(work, owner=owner, deadline=request.stop.deadline, pace=SHARED)
