@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from ..base.errors import Overloaded
+from ..queues.order import before_end
 from .settings import MAX_HELD, Limit
 
 SMALL, LEFT = 1 / 256, 1 / 4
@@ -250,16 +251,14 @@ class TextLoad:
             return self._before(owner, seconds, lambda left: left.seconds)
 
     def _before(self, owner: Hashable, size: float, amount: Callable[[_Remaining], float]) -> float:
-        """Return how much open work comes before the end of new work of an owner, as owners have equal shares.
+        """Return how much open work comes before the end of new work of an owner.
 
         size: the new work. amount: returns the open work of a request in the same unit. The caller holds the lock.
         """
         of_owners: dict[Hashable, float] = {}
         for left in self._remaining.values():
             of_owners[left.owner] = of_owners.get(left.owner, 0.0) + amount(left)
-        own = of_owners.pop(owner, 0.0)
-        # While this owner gets its `own + size`, each other owner gets as much, or all that it has.
-        return own + sum(min(other, own + size) for other in of_owners.values())
+        return before_end(of_owners.pop(owner, 0.0), size, of_owners.values())
 
 
 def _mixed(sums: tuple[float, float], tokens: int, seconds: float) -> tuple[float, float]:
