@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .errors import LATE_CALL, BackendUnavailable, Cancelled, InputError, TimedOut, shown
+from .arguments import positive_seconds
+from .errors import LATE_CALL, BackendUnavailable, Cancelled, TimedOut
 
 _Found = TypeVar("_Found")
 
@@ -35,9 +36,8 @@ class Stop:
         """
         if timeout is None:
             return cls()
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:
-            raise InputError(f"timeout must be None or a number of seconds above 0, not {shown(timeout)}")
-        return cls(time.monotonic() + timeout, message)
+        seconds = positive_seconds("timeout", timeout, "None or a number of seconds above 0")
+        return cls(time.monotonic() + seconds, message)
 
     @property
     def has_come(self) -> bool:
