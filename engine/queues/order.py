@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeAlias, TypeVar
 
+from .entry import drop_ended
 from .rows import RowsEntry
 
 GRAIN = 32
@@ -139,11 +140,8 @@ class _Level:
         """Remove a work that still has pieces; its heap may keep the entry, marked, until it comes to the top."""
         owner = self.owners[entry.work.owner]
         self._end(owner, entry)
-        heap = owner.heaps.get(entry.work.job, [])
-        # Most entries of a large heap are of dropped works, and hold memory: rebuild it.
-        if owner.works and len(heap) > 2 * owner.works + 64:
-            heap[:] = [item for item in heap if item[2].waits]
-            heapq.heapify(heap)
+        if owner.works:
+            drop_ended(owner.heaps.get(entry.work.job, []), owner.works, lambda item: item[2].waits)
 
     def _end(self, owner: _Owner, entry: _Entry) -> None:
         """Subtract a work that waits no longer from the sums of its owner, and forget the owner after its last work."""
