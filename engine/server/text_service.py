@@ -256,10 +256,8 @@ class TextService(RequestService):
         front: the prompt, if the answer begins with it. reasoning: divides the text into reasoning and answer.
         """
         result: Generated = returned.result if isinstance(returned, Reply) else returned
-        thoughts, text = "", (result.text or "")[0 if front is None else len(front.text) :]
-        if reasoning is not None:
-            (thoughts, text), (last_thoughts, last_text) = reasoning.add(text), reasoning.end()
-            thoughts, text = thoughts + last_thoughts, text + last_text
+        text = (result.text or "")[0 if front is None else len(front.text) :]
+        thoughts, text = ("", text) if reasoning is None else reasoning.end(text)
         return Written(text, thoughts, (result.logprobs or ())[result.echoed :], front, result)
 
     def _reasoning(self, request: Pending) -> Callable[[Generation], Reasoning | None]:
