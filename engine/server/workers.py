@@ -226,8 +226,12 @@ class Workers:
         `time.monotonic()` at which it ends with `TimedOut`, between two steps; 0 for none.
         """
         future, stop = Result(), Stop(deadline, LATE_REQUEST)
+
+        def ended(future: Future[Any]) -> None:
+            stop.cancelled = future.cancelled()
+
         self.add(WorkerCall(function, partial(_settle, future), key, stop), long)
-        future.add_done_callback(lambda future: setattr(stop, "cancelled", future.cancelled()))
+        future.add_done_callback(ended)
         return future
 
     def end(self) -> None:
