@@ -48,6 +48,23 @@ def count_or_none(name: str, value: Any) -> int | None:
     return positive_int(name, value, "None or an int of at least 0")
 
 
+def is_number(value: Any, *others: type) -> bool:
+    """Return whether a value is an int, a float, or of another type that counts as a number here; no bool is."""
+    return isinstance(value, (int, float, *others)) and not isinstance(value, bool)
+
+
+def positive_seconds(name: str, value: Any, expected: str = "a number of seconds above 0") -> float:
+    """Return a number of seconds above 0 and below 1e9; raises `InputError` for any other value."""
+    if not is_number(value) or not 0 < value < 1e9:
+        raise InputError(f"{name} must be {expected}, not {shown(value)}")
+    return value
+
+
+def has_no_axes(value: Any) -> bool:
+    """Return whether a value is an array of any library without axes, which counts as Iterable."""
+    return getattr(value, "shape", None) == ()
+
+
 def flag(name: str, value: Any) -> bool:
     """Return a flag as a bool: True, False, NumPy's bools, 1 or 0; raises `InputError` for every other value."""
     if value is True or value is False:

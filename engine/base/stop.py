@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .errors import LATE_CALL, BackendUnavailable, Cancelled, InputError, TimedOut, shown
+from .arguments import positive_seconds
+from .errors import LATE_CALL, BackendUnavailable, Cancelled, TimedOut
 
 _Found = TypeVar("_Found")
 
@@ -35,14 +36,18 @@ class Stop:
         """
         if timeout is None:
             return cls()
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:
-            raise InputError(f"timeout must be None or a number of seconds above 0, not {shown(timeout)}")
-        return cls(time.monotonic() + timeout, message)
+        seconds = positive_seconds("timeout", timeout, "None or a number of seconds above 0")
+        return cls(time.monotonic() + seconds, message)
 
     @property
     def has_come(self) -> bool:
         """Whether the time has come, or the call was cancelled."""
         return self.cancelled or (self.deadline > 0 and time.monotonic() > self.deadline)
+
+    @property
+    def left(self) -> float:
+        """The seconds to the deadline; inf without one."""
+        return self.deadline - time.monotonic() if self.deadline else float("inf")
 
     def check(self) -> None:
         """Raise `TimedOut` if the time has come, and `Cancelled` if the call was cancelled."""

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from ..base.arguments import positive_int
-from ..base.errors import InputError, shown
+from ..base.arguments import positive_int, positive_seconds
 from .works import DecoderWork, Sequence
 
 FEWEST = 16
@@ -57,10 +56,8 @@ class Pace:
 
     def __post_init__(self) -> None:
         """Raise `InputError` for impossible numbers of seconds."""
-        for name in ("step_seconds", "idle_seconds"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
-                raise InputError(f"{name} must be a number of seconds above 0, not {shown(value)}")
+        positive_seconds("step_seconds", self.step_seconds)
+        positive_seconds("idle_seconds", self.idle_seconds)
 
     def seconds_of_prompts(self, base: float, decoding: int, short: int) -> float:
         """Return how many seconds the prompts that a step reads may add to its time.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import warn_caller
+from ..base.arguments import is_number, warn_caller
 from ..base.errors import InputError, UnsupportedError, shown
 from ..uncertainty.conformal import check_coverage, threshold
 from ..uncertainty.shift import MOST_COMPARED, kolmogorov_smirnov
@@ -76,8 +76,7 @@ def shift_of(confidences: np.ndarray, calibration: Calibration) -> tuple[float, 
 
 def check_rate(value: Any) -> float | None:
     """Return the argument false_alarm_rate of a call, None or a number between 0 and 1; raises `InputError`."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.floating))
-                              or not 0 < value < 1):
+    if value is not None and (not is_number(value, np.floating) or not 0 < value < 1):
         raise InputError(f"false_alarm_rate must be None or a number between 0 and 1, not {shown(value)}")
     return None if value is None else float(value)
 

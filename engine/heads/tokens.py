@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import count_or_none
+from ..base.arguments import count_or_none, has_no_axes
 from ..base.errors import InputError, listed, shown
 from ..base.stop import NEVER, Stop
 from ..text.sentences import check_order, read_texts
@@ -91,8 +91,7 @@ def read_words(texts: Any) -> tuple[list[list[str]], bool]:
 
 def _read_labels(name: str, value: Any) -> tuple[str, ...]:
     """Return the labels of an argument as a tuple; raises `InputError`."""
-    has_no_items = isinstance(value, str) or getattr(value, "shape", None) == ()    # an array without axes is Iterable
-    if has_no_items or not isinstance(value, Iterable):
+    if isinstance(value, str) or has_no_axes(value) or not isinstance(value, Iterable):
         raise InputError(f"{name} must be a list of labels, not {shown(value)}")
     labels = tuple(value)
     if not all(isinstance(label, str) for label in labels):

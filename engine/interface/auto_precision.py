@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..base.arguments import is_number
 from ..base.errors import InputError, UnsupportedError, shown
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
@@ -69,7 +70,7 @@ def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], leas
     it gets. A model in int8, packed for one precision, or without layers keeps its precision. Raises `InputError`.
     """
     bound = LEAST_COSINE if least_cosine is None else least_cosine
-    if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not -1 <= bound <= 1:
+    if not is_number(bound) or not -1 <= bound <= 1:
         raise InputError(f"least_cosine must be a number from -1 to 1, or None for {LEAST_COSINE}, not {shown(bound)}")
     if encoder.precision != "float32" or encoder.layout is not None or not encoder.config.num_layers:
         return make(encoder.precision)

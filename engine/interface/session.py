@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..base.arguments import renamed_arguments
+from ..base.arguments import is_number, renamed_arguments
 from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
 from ..generation.results import Token
@@ -158,7 +158,7 @@ def check_place(priority: Any, owner: Any, deadline: Any) -> float:
         raise InputError(f"owner must be a str, such as the name of a user, not {shown(owner)}")
     if deadline is None:
         return 0.0
-    if isinstance(deadline, bool) or not isinstance(deadline, (int, float)):
+    if not is_number(deadline):
         raise InputError(f"deadline must be a number, a time of time.monotonic(), not {shown(deadline)}")
     now = time.monotonic()
     if not deadline > now:

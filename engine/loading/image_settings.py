@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.arguments import is_number
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..files.folder import ModelFolder
 from ..model.image_config import FILTERS, ImageConfig
@@ -139,7 +140,7 @@ def _filter_of(value: Any) -> str:
 
 def _number(key: str, value: Any) -> float:
     """Return the number under a key as a float; raises `WeightsError` unless it is one of at most 1e6."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e6:
+    if not is_number(value) or not abs(value) <= 1e6:
         raise WeightsError(f"{key} must be a number, not {shown(value)}")
     return float(value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..generation.results import Request
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import AttentionHead
-from ..text.sentences import check_order, check_sentences
+from ..text.sentences import check_sentences, listed_in_order
 
 _NO_TEMPLATE = ("the model has no chat template; chat(messages, template=...) takes one, or write the prompt as one "
                r"text with the special tokens of the model, such as '<|im_start|>user\nHello<|im_end|>\n"
@@ -45,12 +45,7 @@ def read_requests(model: PreparedModel, inputs: Any, prompts: Any, config: Gener
     refuse_chat(inputs, _instead_of_messages(model))
     if isinstance(inputs, str):
         inputs, prompts = [inputs], None if prompts is None else [prompts]
-    expected = "the inputs must be a text, or a list of texts or of token ids"
-    single = isinstance(inputs, (bytes, Mapping)) or getattr(inputs, "shape", None) == ()
-    if single or not isinstance(inputs, Iterable):
-        raise InputError(f"{expected}, not {shown(inputs)}")
-    check_order(inputs, expected)
-    items = list(inputs)
+    items = listed_in_order(inputs, "the inputs must be a text, or a list of texts or of token ids")
     check_no_prompts(model, prompts)
     starts: list[Any] = [None] * len(items)
     if prompts is not None:

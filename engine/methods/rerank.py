@@ -7,6 +7,7 @@ logits of one or two answers as the next token make the logit of the pair. `mode
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -71,34 +72,34 @@ class PromptLogits:
 
     def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
         """Yield ([number of a prompt], [its logit]) for each prompt of the call, each as soon as it is computed."""
-        submitted: list[_Submitted] = []
-        try:
-            self.submit(range(len(tokens.input_ids)), tokens.input_ids, call.stop, submitted)
-            for number, logit in _logits_of_prompts(submitted):
+        with ExitStack() as tickets:
+            numbers = range(len(tokens.input_ids))
+            for number, logit in _logits_of_prompts(self.submit(numbers, tokens.input_ids, call.stop, tickets)):
                 yield [number], [logit]
-        finally:
-            _cancel(submitted)
 
     def work(self, tokens: Tokens, call: Call) -> Work:
         """Return the work of all prompts of the call for the `ModelQueue` of a server."""
         return Work(_PromptsOfCalls(self._queue, self._answers), [len(ids) for ids in tokens.input_ids],
                     (self, tokens.input_ids))
 
-    def submit(self, numbers: Sequence[int], prompts: Sequence[NDArray[Any]], stop: Stop, submitted: list[_Submitted]
-               ) -> None:
-        """Submit some prompts to the queue of the model, one work for each query, and append each to `submitted`.
+    def submit(self, numbers: Sequence[int], prompts: Sequence[NDArray[Any]], stop: Stop, tickets: ExitStack
+               ) -> list[_Submitted]:
+        """Submit some prompts to the queue of the model, one work for each query.
 
-        `submitted` is an argument, so that the caller can cancel earlier works after an error. numbers: of the prompts
-        to submit. prompts: the ids of all prompts of the call, each int [T].
+        numbers: of the prompts to submit. prompts: the ids of all prompts of the call, each int [T]. tickets: gets the
+        tickets, and cancels the works at its end that have not ended.
         """
         by_query: dict[str, list[int]] = {}
         for number in numbers:
             by_query.setdefault(self._queries[number], []).append(number)
         owner = object()        # each call gets an equal share of the tokens
+        submitted: list[_Submitted] = []
         for members in by_query.values():
             work = LastLogits([prompts[i] for i in members], [*self._answers], names=[f"pair {i}" for i in members])
             work.cache_key = self._cache_key
-            submitted.append((members, work, self._queue.submit(work, owner=owner, stop=stop)))
+            ticket = tickets.enter_context(self._queue.submit(work, owner=owner, stop=stop))
+            submitted.append((members, work, ticket))
+        return submitted
 
 
 @dataclass(frozen=True)
@@ -110,15 +111,12 @@ class _PromptsOfCalls:
 
     def __call__(self, pieces: Pieces, stop: Stop) -> NDArray[np.float32]:
         """Return the logits of all pieces, float32 [pieces]. The data of each work is (`PromptLogits`, prompts)."""
-        submitted: list[list[_Submitted]] = [[] for _ in pieces]        # for each work of the batch
-        try:
-            for (work, numbers), of_work in zip(pieces, submitted, strict=True):
+        with ExitStack() as tickets:
+            submitted = []      # for each work of the batch
+            for work, numbers in pieces:
                 computing, prompts = work.data
-                computing.submit(numbers, prompts, stop, of_work)
+                submitted.append(computing.submit(numbers, prompts, stop, tickets))
             logits = [dict(_logits_of_prompts(of_work)) for of_work in submitted]       # of each work, by number
-        finally:
-            for of_work in submitted:
-                _cancel(of_work)
         return np.array([by_number[number] for by_number, (_, numbers) in zip(logits, pieces, strict=True)
                          for number in numbers], np.float32)
 
@@ -130,12 +128,6 @@ def _logits_of_prompts(submitted: Sequence[_Submitted]) -> Iterator[tuple[int, n
             logits = work.scores[token.id]
             assert logits is not None
             yield members[token.id], logits[0] - logits[1] if len(logits) == 2 else logits[0]
-
-
-def _cancel(submitted: Sequence[_Submitted]) -> None:
-    """Cancel all works; those that have ended stay as they are."""
-    for _, _, ticket in submitted:
-        ticket.cancel()
 
 
 class _Prompts(Workload):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import has_no_axes
 from ..base.errors import InputError, located, shown
 from ..base.options import option
 from ..base.stop import NEVER, Stop
@@ -72,7 +73,7 @@ def check_recordings(audio: Any, max_seconds: float = MAX_SECONDS) -> list[Any]:
     """Return the checked recordings of a call: paths of existing files, other sources, and arrays of samples."""
     if is_recording(audio):
         audio = [audio]
-    if not isinstance(audio, (Sequence, np.ndarray)) or getattr(audio, "shape", None) == ():
+    if not isinstance(audio, (Sequence, np.ndarray)) or has_no_axes(audio):
         raise InputError("audio must be a path, the bytes of a file, an open file or an array of samples, or a list of "
                          f"them, not {shown(audio)}")
     for item in audio:

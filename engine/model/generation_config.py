@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import flag, positive_int, positive_int_or_none
+from ..base.arguments import flag, is_number, positive_int, positive_int_or_none
 from ..base.errors import ContextTooLong, InputError, UnsupportedError, listed, nearest, shown
 from ..base.options import option
 
@@ -152,8 +152,7 @@ def _number_between(low: float, high: float) -> Any:
 
     def check(name: str, value: Any) -> float:
         """Return the number as a float."""
-        wrong = isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating))
-        if wrong or not low <= value <= high:
+        if not is_number(value, np.integer, np.floating) or not low <= value <= high:
             raise InputError(f"{name} must be a number from {low:,g} to {high:,g}, not {shown(value)}")
         return float(value)
 

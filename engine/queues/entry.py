@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from heapq import heapify
 from queue import SimpleQueue
 from typing import Any
 
@@ -106,3 +107,13 @@ def has_news(entries: Sequence[Entry], seen: int | None) -> bool:
         if entry.end is not None or (seen is not None and len(entry.parts) > seen):
             return True
     return False
+
+
+def drop_ended(heap: list[Any], waiting: int, waits: Callable[[Any], bool]) -> None:
+    """Rebuild a large heap with the items that still wait, if most do not, because the others hold memory.
+
+    waiting: the number of works that wait. waits: returns whether an item is of one of them.
+    """
+    if len(heap) > 2 * waiting + 64:
+        heap[:] = [item for item in heap if waits(item)]
+        heapify(heap)

@@ -150,8 +150,7 @@ class ModelQueue(WorkQueue):
     @property
     def rate(self) -> float:
         """The tokens that full batches compute in a second; 0 until it is known."""
-        tokens, seconds = self._measured
-        return tokens / seconds if seconds else 0.0
+        return rate_of(self._measured)
 
     @property
     def tokens(self) -> int:
@@ -277,8 +276,7 @@ class ModelQueue(WorkQueue):
         # A batch that is not half full, or failed, says little about the rate.
         full = self._room() if self.has_thread else min(FEWEST_TOKENS, self.max_tokens)
         if not failed and (2 * tokens >= full or not self.rate):
-            (old_tokens, old_seconds), weight = self._measured, 1 - 1 / RATE_BATCHES
-            self._measured = weight * old_tokens + tokens, weight * old_seconds + max(seconds, 1e-6)
+            self._measured = measured_with(self._measured, tokens, seconds, RATE_BATCHES)
 
     def _run_batch(self, entries: Sequence[RowsEntry], tokens: int) -> int:
         """Compute the pieces that a batch has taken of some works, hand out the rows, and end complete works.
@@ -318,3 +316,14 @@ class ModelQueue(WorkQueue):
     def forget_rate(self) -> None:
         """Measure the rate anew: a first batch is slow, as it brings the weights into memory."""
         self._measured = 0.0, 0.0
+
+
+def measured_with(sums: tuple[float, float], tokens: int, seconds: float, mean_of: int) -> tuple[float, float]:
+    """Return (tokens, seconds) after a batch or a step is added; older ones lose 1 / `mean_of` of their weight."""
+    weight = 1 - 1 / mean_of
+    return weight * sums[0] + tokens, weight * sums[1] + max(seconds, 1e-6)
+
+
+def rate_of(sums: tuple[float, float]) -> float:
+    """Return tokens per second of (tokens, seconds), 0 without any."""
+    return sums[0] / sums[1] if sums[1] else 0.0

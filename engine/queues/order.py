@@ -14,17 +14,28 @@ is known only after it has run, so `server/workers.py` counts seconds.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
+from .entry import drop_ended
 from .rows import RowsEntry
 
 GRAIN = 32
 """A work gets up to 1/32 of a batch before the times are compared again."""
 Changes: TypeAlias = Sequence[tuple[RowsEntry, int]]
 """(work, 1) for each work that an order is about to get, and (work, -1) for each that it is about to lose."""
+Amount = TypeVar("Amount", int, float)
+
+
+def before_end(own: Amount, size: Amount, others: Iterable[Amount]) -> Amount:
+    """Return how much waiting work comes before the end of new work of an owner, as owners have equal shares.
+
+    own: the owner's work that comes before. size: the new work. others: the waiting work of each other owner, of which
+    as much comes before as the owner itself gets until then.
+    """
+    return own + sum(min(other, own + size) for other in others)
 
 
 @dataclass(eq=False)
@@ -129,11 +140,8 @@ class _Level:
         """Remove a work that still has pieces; its heap may keep the entry, marked, until it comes to the top."""
         owner = self.owners[entry.work.owner]
         self._end(owner, entry)
-        heap = owner.heaps.get(entry.work.job, [])
-        # Most entries of a large heap are of dropped works, and hold memory: rebuild it.
-        if owner.works and len(heap) > 2 * owner.works + 64:
-            heap[:] = [item for item in heap if item[2].waits]
-            heapq.heapify(heap)
+        if owner.works:
+            drop_ended(owner.heaps.get(entry.work.job, []), owner.works, lambda item: item[2].waits)
 
     def _end(self, owner: _Owner, entry: _Entry) -> None:
         """Subtract a work that waits no longer from the sums of its owner, and forget the owner after its last work."""
@@ -259,22 +267,21 @@ class Order:
     def before_first(self, owner: Hashable, first: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many waiting tokens come before the first piece of a new work, which has `first` tokens.
 
-        Until its first piece is taken, each other owner gets as many tokens as this one, if it has them. changes: works
-        that are about to enter or leave the order.
+        changes: works that are about to enter or leave the order.
         """
         (_, mine), others, higher = self._waiting(owner, priority, changes)
-        return higher + mine + sum(min(tokens, mine + first) for tokens in others)
+        return higher + before_end(mine, first, others)
 
     def before_last(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many waiting tokens come before the last piece of a new work, which has `size` tokens.
 
-        Each other work gets as much as the new one until then. changes: works about to enter or leave the order.
+        Each other work of its owner gets as much as the new one until then. changes: works about to enter or leave.
         """
         _, others, higher = self._waiting(owner, priority, changes)
         mine = sum(min(work.left, size) for work in self if (work.owner, work.priority) == (owner, priority))
         mine += sum(sign * min(work.left, size) for work, sign in changes
                     if (work.owner, work.priority) == (owner, priority))
-        return higher + mine + sum(min(tokens, mine + size) for tokens in others)
+        return higher + before_end(mine, size, others)
 
     def _waiting(self, owner: Hashable, priority: int, changes: Changes) -> tuple[tuple[int, int], list[int], int]:
         """Return the waiting tokens after some changes: (an owner's at a priority, others' there, at higher ones).

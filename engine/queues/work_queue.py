@@ -30,7 +30,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
 from traceback import walk_tb
@@ -39,7 +39,7 @@ from typing import Any
 from ..backends.lock import TornMark, any_turn
 from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
 from ..base.stop import NEVER, Stop
-from .entry import Bell, Entry, TicketRef, has_news
+from .entry import Bell, Entry, TicketRef, drop_ended, has_news
 from .ticket import AnyTicket
 
 LOG = logging.getLogger("engine")
@@ -312,9 +312,7 @@ class WorkQueue(ABC):
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
                 self._finish(late, TimedOut(late.stop.message))
-        if len(self._deadlines) > 2 * len(self._open) + 64:     # a large heap, mostly of works that have ended: rebuild
-            self._deadlines = [item for item in self._deadlines if item[1] in self._open]
-            heapify(self._deadlines)
+        drop_ended(self._deadlines, len(self._open), lambda item: item[1] in self._open)
 
     def _let_in(self, entry: Entry) -> None:
         """Let a work enter, and note its deadline."""

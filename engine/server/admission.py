@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from ..base.errors import Overloaded
+from ..queues.model_queue import measured_with, rate_of
+from ..queues.order import before_end
 from .settings import MAX_HELD, Limit
 
 SMALL, LEFT = 1 / 256, 1 / 4
@@ -137,8 +139,8 @@ class Admission:
 
 LIKELY = 256
 """The expected new tokens of a request before any answer has been given: the library's default for max_new_tokens."""
-_DECAY = 1 / 16
-"""The share of its weight in a measured rate that a step loses with each later step."""
+_RATE_STEPS = 16
+"""A measured rate is the mean of about so many of the last steps."""
 
 
 @dataclass
@@ -180,12 +182,12 @@ class TextLoad:
     @property
     def read_rate(self) -> float:
         """The tokens of prompts that are read in a second; 0 until it is known."""
-        return _rate(self._read)
+        return rate_of(self._read)
 
     @property
     def write_rate(self) -> float:
         """The new tokens that are made in a second, of all rows together; 0 until it is known."""
-        return _rate(self._written)
+        return rate_of(self._written)
 
     @property
     def likely(self) -> float:
@@ -202,10 +204,10 @@ class TextLoad:
         """Update the rates by the time of a step. rows: its new tokens. read: the prompt tokens that it read."""
         rate = self.write_rate
         if rows and not read:
-            self._written = _mixed(self._written, rows, max(seconds, 1e-6))
+            self._written = measured_with(self._written, rows, seconds, _RATE_STEPS)
         elif read:      # subtract the time of its new tokens, if their rate is known; some time is left in any case
-            reading = max(seconds - (rows / rate if rate else 0.0), seconds / 16, 1e-6)
-            self._read = _mixed(self._read, read, reading)
+            reading = max(seconds - (rows / rate if rate else 0.0), seconds / 16)
+            self._read = measured_with(self._read, read, reading, _RATE_STEPS)
 
     def cost(self, prompt: int, new: int, rows: int) -> tuple[float, float]:
         """Return the seconds for the prompts of a request, and for its prompts and its new tokens together.
@@ -250,23 +252,11 @@ class TextLoad:
             return self._before(owner, seconds, lambda left: left.seconds)
 
     def _before(self, owner: Hashable, size: float, amount: Callable[[_Remaining], float]) -> float:
-        """Return how much open work comes before the end of new work of an owner, as owners have equal shares.
+        """Return how much open work comes before the end of new work of an owner.
 
         size: the new work. amount: returns the open work of a request in the same unit. The caller holds the lock.
         """
         of_owners: dict[Hashable, float] = {}
         for left in self._remaining.values():
             of_owners[left.owner] = of_owners.get(left.owner, 0.0) + amount(left)
-        own = of_owners.pop(owner, 0.0)
-        # While this owner gets its `own + size`, each other owner gets as much, or all that it has.
-        return own + sum(min(other, own + size) for other in of_owners.values())
-
-
-def _mixed(sums: tuple[float, float], tokens: int, seconds: float) -> tuple[float, float]:
-    """Return (tokens, seconds) after a step is added, in which all older steps lose a share of their weight."""
-    return (1 - _DECAY) * sums[0] + tokens, (1 - _DECAY) * sums[1] + seconds
-
-
-def _rate(sums: tuple[float, float]) -> float:
-    """Return tokens per second of (tokens, seconds), 0 without any."""
-    return sums[0] / sums[1] if sums[1] else 0.0
+        return before_end(of_owners.pop(owner, 0.0), size, of_owners.values())

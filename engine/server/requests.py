@@ -6,7 +6,6 @@ are in `service.py`, `text_service.py` and `speech_service.py`; `app.py` calls `
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -35,8 +34,8 @@ class Pending:
     options: dict[str, Any]
     key: str
     """The name of the client, by its API key, or ""; clients take turns."""
-    deadline: float
-    """The `time.monotonic()` after which its client does not wait for it."""
+    stop: Stop
+    """The deadline of its client; cancelled once it is settled, which also ends its call in a worker."""
     future: Result | None
     """The future that the caller holds; None once the future has its result."""
     room: Room
@@ -47,8 +46,6 @@ class Pending:
     """Whether the service closes the room with the answer; otherwise the caller of `submit` closes it."""
     streams: bool = False
     """Whether its caller reads the new tokens one by one."""
-    call: WorkerCall | None = None
-    """The call that a worker runs for it now, or ran last."""
     prepared: Any = None
     """Its inputs, ready for the model."""
     tickets: tuple[Any, ...] = ()
@@ -58,9 +55,6 @@ class Pending:
     tokenize: float = 0.0
     """The seconds for which workers have prepared it so far."""
 
-    def __post_init__(self) -> None:
-        self.stop = Stop(0.0 if self.deadline == math.inf else self.deadline, LATE_REQUEST)
-
     @property
     def owner(self) -> Hashable:
         """The owner whose share of a model with steps it uses: its key, or without keys the request itself."""
@@ -69,11 +63,9 @@ class Pending:
     def end(self) -> None:
         """Stop its call and its tickets once it is settled. The caller holds no lock: callbacks of tickets run here."""
         self.stop.cancelled = True
-        if self.call is not None:
-            self.call.cancel()      # it ends at its next step
         for ticket in self.tickets:
             ticket.cancel()
-        self.call, self.tickets = None, ()
+        self.tickets = ()
 
 
 @dataclass(frozen=True)
@@ -232,12 +224,12 @@ class RequestService(ABC):
         return sum(len(row) for row in inputs if isinstance(row, str)) > LONG_CHARACTERS
 
     def submit(self, task: str, inputs: Any, options: Mapping[str, Any] | None = None, *, key: str = "",
-               deadline: float | None = None, room: Room | None = None, streams: bool = False) -> Result:
+               deadline: float = 0.0, room: Room | None = None, streams: bool = False) -> Result:
         """Return at once the future of the `Answer` to a request. `cancel` of the future drops the request.
 
         task, inputs, options: the docstring of the class of the service lists them.
         key: the name of the client. Each key gets the same share of the model.
-        deadline: the `time.monotonic()` after which the client does not wait for the answer; None for no limit.
+        deadline: the `time.monotonic()` after which the client does not wait for the answer; 0 for no limit.
         room: counts the memory of the request, that of the inputs already; the caller closes it once the answer is
             sent. None for a room of the service, which it closes with the answer.
         streams: whether the answer comes as soon as the request is admitted, and its value is a `TokenStream`.
@@ -253,8 +245,7 @@ class RequestService(ABC):
             raise InputError("this process was forked from that of the service, and has none of its threads; make a "
                              f"{type(self).__name__} here")
         future = Result()
-        deadline = math.inf if deadline is None else deadline
-        request = Pending(task, inputs, self._options(task, options, key), key, deadline, future,
+        request = Pending(task, inputs, self._options(task, options, key), key, Stop(deadline, LATE_REQUEST), future,
                           room or Room(self.memory, key), base=0 if room is None else room.size,
                           owns_room=room is None, streams=streams)
         with self._lock:
@@ -292,8 +283,7 @@ class RequestService(ABC):
             elif not request.settled:
                 then(request, result)
 
-        request.call = WorkerCall(call, done, request.key, request.deadline)
-        self.workers.add(request.call, long)
+        self.workers.add(WorkerCall(call, done, request.key, request.stop), long)
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, and count it; do nothing if it was settled before."""

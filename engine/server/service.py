@@ -115,17 +115,7 @@ class Service(RequestService):
 
     @property
     def tasks(self) -> frozenset[str]:
-        """The tasks that the model serves, some of these:
-
-            embed     a vector for each text: `Engine.encode`
-            tokens    the vectors of all tokens that are pooled: `Engine.encode(..., output_value="token_embeddings")`
-            sparse    sparse vectors over the vocabulary: `Engine.encode_sparse`
-            late      vectors of tokens for late interaction: `Engine.encode_tokens`
-            classify  labels of texts: `Engine.classify`
-            score     the scores of pairs of texts: `Engine.predict`, `Reranker.predict`
-            rank      documents by their scores for a query: `Engine.rank`, `Reranker.rank`
-            tag       tags of tokens, or entities: `Engine.tag`
-        """
+        """The tasks that the model serves, some of `TASKS`."""
         return frozenset(self._tasks)
 
     def _tokenized(self, task: str, inputs: Any, options: Mapping[str, Any], stop: Stop
@@ -204,7 +194,7 @@ class Service(RequestService):
         waiting = self._waiting_tokens
         self._admission.check_wait(waiting, lambda: queue.before_first(key, work.costs[work.order[0]]))
         self._admission.check_end(before_last=lambda: queue.before_last(key, size), waiting=waiting, size=size,
-                                  left=request.deadline - time.monotonic())
+                                  left=request.stop.left)
 
     def _finish(self, request: Pending, ticket: RowsTicket) -> None:
         """Let a worker make the answer, once all sequences are computed; the thread of the queue calls it."""
@@ -230,11 +220,15 @@ class Service(RequestService):
                                      rate=self._admission.rate)
 
 
-
 TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "embed": ("encode", {}), "tokens": ("encode", {"output_value": "token_embeddings"}),
-    "sparse": ("encode_sparse", {}), "late": ("encode_tokens", {}), "classify": ("classify", {}),
-    "score": ("predict", {}), "rank": ("rank", {}), "tag": ("tag", {})}
+    "embed": ("encode", {}),                    # a vector for each text
+    "tokens": ("encode", {"output_value": "token_embeddings"}),     # the vectors of all tokens that are pooled
+    "sparse": ("encode_sparse", {}),            # sparse vectors over the vocabulary
+    "late": ("encode_tokens", {}),              # vectors of tokens for late interaction
+    "classify": ("classify", {}),               # labels of texts
+    "score": ("predict", {}),                   # the scores of pairs of texts
+    "rank": ("rank", {}),                       # documents by their scores for a query
+    "tag": ("tag", {})}                         # tags of tokens, or entities
 """For each task, the name of the library's method, and the options that its calls always have."""
 _IMAGE = Images([np.zeros((32, 32, 3), np.uint8)])
 """The first input of a model that reads images alone."""

@@ -26,6 +26,7 @@ from ..generation.step_queue import SHARED, StepQueue
 from ..generation.works import DecoderWork
 from ..interface.transcriber import Transcriber
 from ..methods.transcribe import TRANSCRIBE
+from ..queues.order import before_end
 from ..queues.ticket import Ticket
 from ..queues.work import Work
 from ..speech import LetterTranscription
@@ -271,9 +272,8 @@ class HearingTurns:
         with self._lock:
             if len(self._heard) < self._most:
                 return 0
-            # One window that is computed now, the owner's own ones, and up to as many of each other owner.
-            own = len(self._lines.get(owner, ()))
-            return own + 1 + sum(min(len(line), own + 1) for other, line in self._lines.items() if other != owner)
+            lines = {other: len(line) for other, line in self._lines.items()}
+            return 1 + before_end(lines.pop(owner, 0), 1, lines.values())       # 1 for a window that is computed now
 
     def before_last(self, windows: int) -> int:
         """Return how many windows of other recordings come before the last one of a new recording with `windows`."""
@@ -450,8 +450,7 @@ class SpeechService(RequestService):
                 wait = turns.before_first(hearing.owner) * cost
                 before = turns.before_last(hearing.left) * cost
                 self._admission.check_wait(wait, lambda: wait)
-                self._admission.check_end(lambda: before, before, hearing.left * cost,
-                                          request.deadline - time.monotonic())
+                self._admission.check_end(lambda: before, before, hearing.left * cost, request.stop.left)
                 request.prepared = hearing
         except Overloaded as error:
             self._settle(request, error)

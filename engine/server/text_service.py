@@ -164,7 +164,7 @@ class TextService(RequestService):
                 prompt, seconds = load.cost(tokens, new, rows)
                 self._admission.check_wait(load.seconds, lambda: load.before_first(owner, prompt, rows))
                 self._admission.check_end(lambda: load.before_last(owner, seconds), load.seconds, seconds,
-                                          request.deadline - time.monotonic())
+                                          request.stop.left)
                 load.enter(request, owner, prompt, seconds, rows)
                 tickets = request.tickets = tuple(
                     self._queue.submit(work, owner=owner, deadline=request.stop.deadline, pace=SHARED)
@@ -256,10 +256,8 @@ class TextService(RequestService):
         front: the prompt, if the answer begins with it. reasoning: divides the text into reasoning and answer.
         """
         result: Generated = returned.result if isinstance(returned, Reply) else returned
-        thoughts, text = "", (result.text or "")[0 if front is None else len(front.text) :]
-        if reasoning is not None:
-            (thoughts, text), (last_thoughts, last_text) = reasoning.add(text), reasoning.end()
-            thoughts, text = thoughts + last_thoughts, text + last_text
+        text = (result.text or "")[0 if front is None else len(front.text) :]
+        thoughts, text = ("", text) if reasoning is None else reasoning.end(text)
         return Written(text, thoughts, (result.logprobs or ())[result.echoed :], front, result)
 
     def _reasoning(self, request: Pending) -> Callable[[Generation], Reasoning | None]:

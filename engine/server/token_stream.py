@@ -79,11 +79,12 @@ class Reasoning:
             content, self._held = self._held, ""
         return reasoning, content
 
-    def end(self) -> tuple[str, str]:
-        """Return the reasoning and the text that were held back, since no piece follows."""
+    def end(self, text: str = "") -> tuple[str, str]:
+        """Add the last piece of the answer; return the reasoning and the text that are left, since no piece follows."""
+        reasoning, content = self.add(text)
         rest, self._held = self._held, ""
-        return (rest.rstrip("\n"), "") if self._part == _AnswerPart.REASONING else (
-            "", rest if self._part == _AnswerPart.BEFORE else "")
+        return (reasoning + rest.rstrip("\n"), content) if self._part == _AnswerPart.REASONING else (
+            reasoning, content + (rest if self._part == _AnswerPart.BEFORE else ""))
 
     def _reasoning(self) -> str:
         """Return the reasoning that no later piece can change, and keep the characters behind it held back."""
@@ -119,28 +120,20 @@ class _Choice:
         """Return the piece of the answer that is certain with the next token, which may have no text."""
         logprobs = [self._model.named(self._logprobs[self._sample][self._place])] if self._logprobs else []
         self._place += 1
-        text, reasoning = self._divided(self._text.add(token))
+        text = self._text.add(token)
+        reasoning, text = ("", text) if self._reasoning is None else self._reasoning.add(text)
         return Written(text, reasoning, logprobs, self._front())
 
     def end(self, result: Generated) -> Written:
         """Return the last piece, with the text that was held back and the result."""
-        text, reasoning = self._divided(self._text.end())
-        if self._reasoning is not None:
-            more, rest = self._reasoning.end()
-            text, reasoning = text + rest, reasoning + more
+        text = self._text.end()
+        reasoning, text = ("", text) if self._reasoning is None else self._reasoning.end(text)
         return Written(text, reasoning, (), self._front(), result)
 
     def _front(self) -> Written | None:
         """Return the echoed prompt, for the first piece; None for all others."""
         echo, self._echo = self._echo, None
         return front_of(self._model, echo)
-
-    def _divided(self, text: str) -> tuple[str, str]:
-        """Return (text, reasoning) of a new piece of the model's text."""
-        if self._reasoning is None:
-            return text, ""
-        reasoning, content = self._reasoning.add(text)
-        return content, reasoning
 
 
 class TokenStream:

@@ -8,7 +8,6 @@ used the least time, and of its call with the least time: start-time fair queuei
 from __future__ import annotations
 
 import heapq
-import math
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -19,7 +18,8 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from ..base.errors import LATE_REQUEST, TimedOut
+from ..base.errors import LATE_REQUEST
+from ..base.stop import Stop
 from . import logs
 
 Steps: TypeAlias = Generator[Any, None, Any]
@@ -56,16 +56,11 @@ class WorkerCall:
     """Called with (result, None) or (None, error) at the end, by the thread that ran it; not if it was cancelled."""
     key: str
     """The name of the client, by its API key."""
-    deadline: float
-    """The `time.monotonic()` after which no further step is run, and the error is `TimedOut`."""
+    stop: Stop
+    """Is checked before each step; once it has come, no further step is run."""
     used: float = 0.0
     """Its virtual time: `_Key.start` when it came, plus the seconds that its steps have used."""
     steps: Steps | None = None      # the generator, once `function` has returned it
-    cancelled: bool = False
-
-    def cancel(self) -> None:
-        """End the call at its next step."""
-        self.cancelled = True
 
 
 @dataclass(eq=False)
@@ -174,26 +169,24 @@ def _step(call: WorkerCall) -> bool:
     """Run a call to its next yield; return whether it goes on. At its end, call its `then` unless it was cancelled."""
     result, error = None, None
     try:
-        if not call.cancelled:
-            if time.monotonic() > call.deadline:
-                raise TimedOut(LATE_REQUEST)
-            if call.steps is None:
-                result = call.function()
-                if isinstance(result, Generator):
-                    call.steps = result
-                    return True
-            else:
-                try:
-                    next(call.steps)
-                    return True
-                except StopIteration as end:
-                    result = end.value
+        call.stop.check()
+        if call.steps is None:
+            result = call.function()
+            if isinstance(result, Generator):
+                call.steps = result
+                return True
+        else:
+            try:
+                next(call.steps)
+                return True
+            except StopIteration as end:
+                result = end.value
     except BaseException as raised:      # also SystemExit, which would end the thread
         # Leave this frame, which refers to the call, out of the traceback.
         error = raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
     if call.steps is not None:
         call.steps.close()
-    if not call.cancelled:
+    if not call.stop.cancelled:
         _run_logged(call.then, result, error)
     call.function = call.then = _nothing        # both refer to the request, whose memory is then free
     call.steps = None
@@ -225,17 +218,20 @@ class Workers:
         """Let a thread of the short or the long lane run a call."""
         self._lanes[long].add(call)
 
-    def submit(self, function: Callable[[], Any], *, key: str, long: bool = False, deadline: float = math.inf
+    def submit(self, function: Callable[[], Any], *, key: str, long: bool = False, deadline: float = 0.0
                ) -> Result:
         """Let a thread call a function; return at once the future of its result, or of the result of its steps.
 
         A call whose future is cancelled ends at its next step. key: the name of the client. deadline: the
-        `time.monotonic()` at which it ends with `TimedOut`, between two steps.
+        `time.monotonic()` at which it ends with `TimedOut`, between two steps; 0 for none.
         """
-        future = Result()
-        call = WorkerCall(function, partial(_settle, future), key, deadline)
-        self.add(call, long)
-        future.add_done_callback(lambda future: call.cancel() if future.cancelled() else None)
+        future, stop = Result(), Stop(deadline, LATE_REQUEST)
+
+        def ended(future: Future[Any]) -> None:
+            stop.cancelled = future.cancelled()
+
+        self.add(WorkerCall(function, partial(_settle, future), key, stop), long)
+        future.add_done_callback(ended)
         return future
 
     def end(self) -> None:

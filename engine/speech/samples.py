@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import as_array
+from ..base.arguments import as_array, is_number
 from ..base.errors import InputError, shown
 
 RATE = 16000
@@ -50,7 +50,7 @@ def check_samples(samples: Any, max_seconds: float = MAX_SECONDS, loudest: float
 
 def check_limit(max_seconds: Any) -> float:
     """Return the argument max_seconds, the longest recording; raises `InputError` unless it is a number above 0."""
-    if isinstance(max_seconds, bool) or not isinstance(max_seconds, (int, float)) or not max_seconds > 0:
+    if not is_number(max_seconds) or not max_seconds > 0:
         raise InputError(f"max_seconds must be a number above 0, not {shown(max_seconds)}")
     return max_seconds
 

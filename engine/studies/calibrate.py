@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ from ..methods.run import compute
 from ..methods.score import own_tokens, show_logits
 from ..methods.tag import WordLogits
 from ..methods.workload import Logits
-from ..text.sentences import check_order, check_sentences
+from ..text.sentences import check_sentences, listed_in_order
 from ..uncertainty.conformal import aps_scores, lac_scores
 from ..uncertainty.measures import Measures, measure, measure_summary, summarise
 from ..uncertainty.probabilities import probabilities
@@ -280,12 +280,7 @@ class _Run:
 
 def _list(name: str, values: Any) -> list[Any]:
     """Return the argument `name`, an ordered collection, as a list; raises `InputError` for anything else."""
-    expected = f"{name} must be a list, with one entry for each labelled text"
-    single = isinstance(values, (str, bytes, Mapping)) or getattr(values, "shape", None) == ()
-    if single or not isinstance(values, Iterable):
-        raise InputError(f"{expected}, not {shown(values)}")
-    check_order(values, expected)
-    return list(values)
+    return listed_in_order(values, f"{name} must be a list, with one entry for each labelled text")
 
 
 def _finite(logits: np.ndarray) -> np.ndarray:

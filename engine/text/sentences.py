@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 
-from ..base.arguments import is_one_of
+from ..base.arguments import has_no_axes, is_one_of
 from ..base.errors import InputError, shown
 from ..base.ranges import ranges
 from ..model.text_config import TextConfig
@@ -65,7 +65,7 @@ def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
         # A DataFrame of any library has columns. Its iterator yields their names, as a mapping's yields its keys.
         raise InputError(f"{expected}, not {kind}; pass one of its columns or values as a list")
     check_order(sentences, expected)
-    if getattr(sentences, "shape", None) == ():
+    if has_no_axes(sentences):
         raise InputError(f"{expected}, not {kind} without axes; pass str(...)")
     if isinstance(sentences, bytes) or not isinstance(sentences, Iterable):
         raise InputError(f"{expected}, not {_shown(sentences)}")
@@ -80,6 +80,14 @@ def check_order(items: Any, expected: str) -> None:
     if isinstance(items, Set) and not isinstance(items, (MappingView, Sequence)):
         raise InputError(f"{expected}, not {type(items).__name__}, whose order is by chance, so that nobody could "
                          "tell whose result is whose; pass sorted(...) of it")
+
+
+def listed_in_order(items: Any, expected: str) -> list[Any]:
+    """Return an ordered collection as a list; raises `InputError` for anything else. expected: the message's start."""
+    if isinstance(items, (str, bytes, Mapping)) or has_no_axes(items) or not isinstance(items, Iterable):
+        raise InputError(f"{expected}, not {shown(items)}")
+    check_order(items, expected)
+    return list(items)
 
 
 def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: bool = True) -> Sentence:

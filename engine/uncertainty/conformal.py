@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arguments import is_number
 from ..base.errors import InputError, shown
 
 
 def check_coverage(coverage: Any) -> float:
     """Return a coverage as the float that it is printed as; raises `InputError` unless it lies between 0 and 1."""
-    if isinstance(coverage, bool) or not isinstance(coverage, (int, float, np.floating)) or not 0 < coverage < 1:
+    if not is_number(coverage, np.floating) or not 0 < coverage < 1:
         raise InputError(f"coverage must be a number between 0 and 1, such as 0.9, not {shown(coverage)}; 1 would ask "
                          "for sets of all labels, and 0 for empty ones")
     return float(str(coverage))

@@ -13,6 +13,7 @@ from unicodedata import category, east_asian_width
 
 import numpy as np
 
+from ..base.arguments import is_number
 from ..base.errors import InputError, UnsupportedError, shown
 from .measures import Bin, Measures
 
@@ -217,7 +218,7 @@ def _maximum(maximum: Any, table: np.ndarray) -> float:
     """Return the weight of the full colour: the caller's, or the largest one of the table; raises `InputError`."""
     if maximum is None:
         return float(table.max()) or 1.0        # cells are divided by it, also where all weights are 0
-    if isinstance(maximum, bool) or not isinstance(maximum, (int, float)) or not 0 < maximum <= 1:
+    if not is_number(maximum) or not 0 < maximum <= 1:
         raise InputError(f"maximum must be None or a number above 0 and at most 1, not {shown(maximum)}")
     return float(maximum)
 

@@ -40,8 +40,8 @@ class Held:
 def clock(monkeypatch):
     """The clock of the workers, which the steps of a test move."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("engine.server.workers.time", SimpleNamespace(
-        perf_counter=lambda: clock.now, monotonic=lambda: clock.now))
+    monkeypatch.setattr("engine.server.workers.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr("engine.base.stop.time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 

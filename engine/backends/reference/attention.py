@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.arguments import is_number
 from ...base.errors import InputError, shown
 from ..ops_interface import A_SCORE, AttentionCall
 from .formulas import softmax
@@ -68,7 +69,7 @@ def _check_signature(score_mod: Callable[..., float]) -> None:
 
 def _check_score(score: Any, b: int, h: int, t: int, s: int) -> Any:
     """Return what a score function returned; raises `InputError` unless it is a real number."""
-    if isinstance(score, (bool, np.bool_)) or not isinstance(score, (int, float, np.integer, np.floating)):
+    if not is_number(score, np.integer, np.floating):
         place = f"b={b}, h={h}, q_index={t}, kv_index={s}"
         raise InputError(f"score_mod must return a number, not {shown(score)} as at {place}; {A_SCORE}")
     return score
