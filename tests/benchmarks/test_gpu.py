@@ -13,7 +13,7 @@ from engine.backends.numba_cuda import driver, stored
 
 
 def test_without_a_gpu(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(driver, "_there", lambda name: False)
+    monkeypatch.setattr(driver, "_is_installed", lambda name: False)
     monkeypatch.setattr(sys, "argv", ["gpu", "--out", str(tmp_path / "gpu.json")])
     assert main() == 1
     assert "python -m asv_bench.gpu needs a GPU: cannot run cuda: cuda.bindings" in capsys.readouterr().err

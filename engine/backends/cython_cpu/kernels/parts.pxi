@@ -58,7 +58,7 @@ cdef struct Split:
 
 cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
     # Return job i: up to SIDE columns and FRESH steps of depth, which are a slice. Jobs count through all columns of a
-    # slice, then through those of the next one. For each step of depth, SIDE columns have 2 lines of LINE_BYTES a column.
+    # slice, then through those of the next one. A step of depth has two lines of LINE_BYTES for each column.
     cdef Job job
     cdef Py_ssize_t jobs_per_slice = (jobs.last_column - jobs.column + SIDE - 1) // SIDE, width
     job.column = jobs.column + i % jobs_per_slice * SIDE
