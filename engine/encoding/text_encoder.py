@@ -62,7 +62,7 @@ class TextEncoder(VectorEncoder):
             return read
         return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
-    def unread(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
+    def tokens_or_unread(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
         """Return the tokens of texts like `tokens`, but leave a single short text unread until its batch is computed.
 
         The thread that computes the batch tokenizes all its unread texts at once. A text that `_check_longest` might

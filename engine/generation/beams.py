@@ -41,7 +41,7 @@ class BeamGroup(PathGroup):
     """Beam searches with equally many beams and candidates."""
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
-        """like: one of its works, all of which have the same `Generation.key`."""
+        """like, vocab_size: as for `PathGroup`."""
         super().__init__(like, vocab_size)
         self.beams, self.candidates = like.beams, like.candidates
 
@@ -60,13 +60,14 @@ class BeamGroup(PathGroup):
             is_full = parents[0].length + 1 >= work.limit
             of_rows, next_tokens, totals, _ = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
-            if best_go_on and not is_full and len(work.finished) < W and parents[0].text is None and not self.tells:
+            may_end = not best_go_on or is_full or len(work.finished) == W
+            if not may_end and parents[0].text is None and not self.tells_log_p:
                 # In this usual case no candidate can end, so the first W candidates are the new beams.
                 going_on: list[Candidate] = [*islice(zip(of_rows, next_tokens, totals, repeat(None), repeat(())), W)]
                 live += _continue_beams(paths, begin, parents, going_on, outcome)
                 continue
             candidates = [(row, token, total, _text_after(paths[row], token),
-                           (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())
+                           (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells_log_p else ())
                           for row, token, total, log_p in zip(*columns, strict=True) if total > -np.inf]
             beams = _finish_ended(work, paths, candidates, new, is_full)
             if beams and not _is_over(work, beams[0][2], new):
@@ -102,8 +103,8 @@ class BeamGroup(PathGroup):
                            ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
         """Return (changed log probabilities, ids, the model's log probabilities) of each row's best tokens: [R, k].
 
-        The third array is valid only if results tell log probabilities (`self.tells`). A row whose next token is forced
-        has its forced end tokens in place of its best tokens, each with the changed log probability 0.
+        The third array is valid only if results tell log probabilities (`self.tells_log_p`). A row whose next token is
+        forced has its forced end tokens in place of its best tokens, each with the changed log probability 0.
         """
         values, ids, own = self._best_tokens(paths, scores)
         forced = self.must_end(paths)
@@ -138,13 +139,13 @@ class BeamGroup(PathGroup):
                 changed[rows] = logits - log_sum_exp(logits, self.exp)[:, None]
             top, ids = best(changed, self.width)
             values = own = top.astype(np.float64)
-            if self.tells:
+            if self.tells_log_p:
                 own = np.take_along_axis(own_logits, ids, axis=1) - totals
         else:
             words = scores.chosen.best
             ids = words.ids.reshape(-1, self.width)
             values = own = words.values.reshape(-1, self.width) - totals
-            if self.tells:
+            if self.tells_log_p:
                 own = words.own.reshape(-1, self.width) - totals
         return values, ids, own
 

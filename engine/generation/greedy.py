@@ -28,10 +28,10 @@ class SingleGroup(PathGroup):
     """
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
-        """like: one of its works, all of which have the same `Generation.key`."""
+        """like, vocab_size: as for `PathGroup`."""
         super().__init__(like, vocab_size)
         self._exhausted: set[Generation] = set()
-        """The requests whose `uniforms` have no number left."""
+        """The requests that need another random number, and have used up those that their callers gave (`uniforms`)."""
 
     def leave(self, work: StepWork) -> None:
         """Forget a request; it may have left before."""
@@ -48,7 +48,8 @@ class SingleGroup(PathGroup):
     def _next_numbers(self, path: Path) -> tuple[float, ...]:
         """Take the next number of each sample that is drawn from the scores of a hypothesis.
 
-        Where `uniforms` have no number left, the request is noted as exhausted, and `choose` makes an error of it.
+        If a request has no random number left of those that its caller gave (`uniforms`), this returns zeros and notes
+        it as exhausted, and `choose` makes an error of it.
         """
         work = cast(Generation, path.work)
         if not path.numbers:    # the model has just read the prompt, which all samples share
@@ -75,7 +76,7 @@ class SingleGroup(PathGroup):
                 continue
             ended, total = is_dead or token in work.ends_at, path.total + token_log_p
             if not ended:
-                if self.tells:
+                if self.tells_log_p:
                     work.note(path.sample, path.length - work.first, logprob_of(token, own_log_p, likely[row]))
                 outcome.tokens.append((work, path.sample, token))
                 if path.text is not None:
@@ -90,7 +91,7 @@ class SingleGroup(PathGroup):
             else:
                 new = path.length + 1 - len(work.prompt)
                 result = work.result(path, token, score_of(total, new, work.config.length_penalty), path.text)
-            if self.tells:
+            if self.tells_log_p:
                 result = replace(result, logprobs=tuple(work.logprobs[path.sample][: len(result.ids)]))
             _end(path, result, outcome)
         return live
@@ -135,7 +136,7 @@ class SingleGroup(PathGroup):
             words = words[rows]
         # `Generated.score` is of the model's own logits of the tokens, without the rules and the filters.
         log_p = own = words.own - log_total.astype(np.float64)[rows]
-        if self.needs_logits and self.tells:
+        if self.needs_logits and self.tells_log_p:
             own = words.own - scores.chosen.log_sum_exp.astype(np.float64)[rows]
         tokens, dead = words.ids.copy(), np.isneginf(words.values)
         if forced := self.must_end(children):

@@ -67,7 +67,7 @@ class Rules:
 
     @property
     def penalizes(self) -> bool:
-        """Return whether the logits of ids that came before are penalized (or, with a penalty below 1, favoured)."""
+        """Whether the logits of ids that came before are penalized (or, with a penalty below 1, favoured)."""
         return self.penalty != 1
 
     def allowed(self, length: int, prompt: int) -> IdSet | None:

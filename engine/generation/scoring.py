@@ -69,12 +69,12 @@ class Scoring(StepWork):
 
     @property
     def needs_logits(self) -> bool:
-        """Return whether it asks for all logits."""
+        """Whether it asks for all logits."""
         return self.temperature != 1 or self.seen is not None
 
     @property
     def key(self) -> Hashable:
-        """Return what the works of one group have in common."""
+        """A value that the works of one group have in common."""
         return type(self).__name__, self.needs_logits
 
     def group(self, vocab_size: int) -> Group:
@@ -177,7 +177,7 @@ class LastLogits(StepWork):
 
     @property
     def rows(self) -> int:
-        """Return the number of prompts whose logits are missing."""
+        """The number of prompts whose logits are missing."""
         return self.left
 
     def group(self, vocab_size: int) -> Group:

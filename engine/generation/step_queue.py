@@ -388,16 +388,14 @@ class StepQueue(WorkQueue):
         return (work if work.entry.alone else None), work.key
 
     def _compute_pass(self, work: PassWork) -> None:
-        """Compute a work that needs one pass, between two steps; an error of it ends this work alone."""
+        """Compute a work that needs one pass, between two steps. After an error, `_run_apart` computes it up to twice
+        more, as an error may come from outside; an error of its own ends this work alone."""
         def compute(entry: DecoderEntry) -> None:
             entry.results = work.compute(self._stepper, entry.stop)
-            self._finish(entry, True)
+            self._finish(entry, end=True)
 
-        try:
-            compute(work.entry)
-        except BaseException as error:
-            if self._must_leave(error):
-                raise
+        error = self._error_alone(work.entry, compute)
+        if error is not None:
             self._run_apart([work.entry], error, compute)
 
     def _compute(self) -> None:
@@ -574,7 +572,7 @@ class StepQueue(WorkQueue):
                 self._finish(work.entry, wrong)
                 continue
             self.tokens_out += work.ends(results)
-            self._finish(work.entry, True)
+            self._finish(work.entry, end=True)
         for work, error in outcome.failed.items():
             self._finish(work.entry, error)
         for sequence in outcome.left:

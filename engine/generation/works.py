@@ -112,12 +112,12 @@ class StepWork(DecoderWork, ABC):
 
     @property
     def rows(self) -> int:
-        """Return the most hypotheses that it has in a step from now on; 1 unless a subclass says more."""
+        """The most hypotheses that it has in a step from now on; 1 unless a subclass says more."""
         return 1
 
     @property
     def key(self) -> Hashable:
-        """Return what the works of one group have in common: rows that compute alike."""
+        """A value that works of one group have in common, so that their rows compute alike."""
         return type(self).__name__
 
     @abstractmethod
@@ -180,8 +180,8 @@ class DecoderEntry(Entry):
 
     def __init__(self, number: int, work: DecoderWork, priority: int, owner: Hashable, stop: OwnStop, session: object,
                  pace: Any):
-        """session: the session that the work belongs to, if there is one. pace: the most seconds of a step that
-        the session allows."""
+        """session: the session that the work belongs to, if there is one. pace: the limits that the session sets
+        for the time of steps, a `Pace` of schedule.py, or None."""
         super().__init__(number, priority, owner, stop)
         self.work: Any = work if work.known is None else None
         """The work; None after its end."""
@@ -189,7 +189,7 @@ class DecoderEntry(Entry):
         self.results: Any = work.known
         self.alone = False
         """Whether its rows have steps of their own, because a step with them and others raised an error."""
-        self.entered = False        # whether it has entered before
+        self.entered = False        # whether it has entered before, so that its tokens are not counted once more
         self.skipped = 0
         """How many tokens will come once more, and are not given again, after a work began anew."""
         if work.known is None:
@@ -242,7 +242,7 @@ class Sequence:
 
     @property
     def unread(self) -> int:
-        """Return how many ids the model has not read."""
+        """The number of ids that the model has not read."""
         return self.length - self.read
 
     def row(self, n: int) -> Row:

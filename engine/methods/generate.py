@@ -84,7 +84,7 @@ def prepare_one(model: GeneratingModel, called: str, source: Any, prompt: Any, o
     if config.num_return_sequences > 1 and not several:
         raise InputError(f"{called} gives one result; leave out num_return_sequences")
     options = replace(options, prompts=None if prompt is None else [prompt])
-    return _requests(model.prepared, [source], options, config, stop, None)
+    return _requests(model.prepared, [source], options, config, stop, places=None)
 
 
 GENERATE = DecoderMethod("generate", GenerateOptions, lambda model: model.prepared, _prepare)

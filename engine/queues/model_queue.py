@@ -230,7 +230,7 @@ class ModelQueue(WorkQueue):
         if entry.pieces_left:
             self._new.append(entry)
         else:       # it got its last rows in a step that an interrupt tore, before it could end
-            self._finish(entry, True)
+            self._finish(entry, end=True)
 
     def _forget(self, entry: RowsEntry) -> None:
         """Remove a work that ends from the order, if it is there."""
@@ -307,7 +307,7 @@ class ModelQueue(WorkQueue):
                     self._finish(entry, error)
                     continue
             if entry.given == len(entry.work.order):
-                self._finish(entry, True, later=True)
+                self._finish(entry, end=True, later=True)
         return tokens
 
     def _run_left(self, entry: RowsEntry) -> None:

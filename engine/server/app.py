@@ -145,7 +145,7 @@ class Exchange:
                 raise
         else:       # a route that needs no model: `body` below computes the answer from the inputs
             room.hold(room.size + work.bytes)
-            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=room.size)
+            answer = Answer(value=None, tokens=[], truncated=[], times=Times(), bytes=room.size)
         asked = Asked(request=self._id, model=model.names[0])
         if work.events is not None:
             await self._stream(work, answer, asked, deadline)
@@ -365,7 +365,7 @@ class Exchange:
             raise
         finally:
             self._alarm.unset()
-            watch(None)
+            watch(None)     # ends the watch
 
     async def _write(self, status: int, headers: list[tuple[bytes, bytes]], parts: list[bytes]) -> None:
         """Send an answer in chunks. parts: the body, a list that is emptied, so that sent parts free their memory."""

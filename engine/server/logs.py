@@ -116,7 +116,7 @@ class Writer:
                 try:
                     left = left[os.write(self._descriptor, left) :]
                 except BlockingIOError:     # another program that shares the descriptor has made it non-blocking
-                    _is_ready(self._descriptor, None)
+                    _is_ready(self._descriptor, milliseconds=None)
         except OSError:
             pass
         if written := whole[: len(whole) - len(left)]:
@@ -141,7 +141,7 @@ def write(event: str, **fields: Any) -> None:
 def announce(text: str) -> None:
     """Write a line to standard output if that can be done without waiting; otherwise count it as a lost line."""
     try:
-        if sys.__stdout__ is not None and _is_ready(_OUT, 0):
+        if sys.__stdout__ is not None and _is_ready(_OUT, milliseconds=0):
             os.write(_OUT, text.encode("utf-8", "backslashreplace") + b"\n")
             return
     except OSError:

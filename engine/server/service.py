@@ -25,6 +25,16 @@ from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService
 from .settings import MAX_HELD
 from .workers import Steps, run
 
+METHOD_OF_TASK: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "embed": ("encode", {}), "tokens": ("encode", {"output_value": "token_embeddings"}),
+    "sparse": ("encode_sparse", {}), "late": ("encode_tokens", {}), "classify": ("classify", {}),
+    "score": ("predict", {}), "rank": ("rank", {}), "tag": ("tag", {})}
+"""For each task, the name of the library's method, and the options that its calls always have."""
+_IMAGE = Images([np.zeros((32, 32, 3), np.uint8)])
+"""The first input of a model that reads images alone."""
+CUTS = True
+"""Whether long texts are cut where a request does not say it; no client would see the library's warning."""
+
 
 class Service(RequestService):
     """Serves an encoder, or a model that ranks, to many clients at once; it knows nothing of HTTP.
@@ -65,7 +75,8 @@ class Service(RequestService):
         methods = model.methods
         if isinstance(model, Engine) and model.reads_images:
             _ = model.image_encoder     # load it now: a model of texts and images loads it at its first use
-        self._tasks = {task: (methods[name], options) for task, (name, options) in TASKS.items() if name in methods}
+        self._tasks = {task: (methods[name], options) for task, (name, options) in METHOD_OF_TASK.items()
+                       if name in methods}
         self._sharing_tasks = {task for task, (method, _) in self._tasks.items()
                                if "cache_key" in method.options.__dataclass_fields__}
         """The tasks that keep what the model has read, for later requests with the same `cache_key`."""
@@ -228,18 +239,6 @@ class Service(RequestService):
             numbers = self._queue.counts.since(self._counts_before) | self._counts()
             return ServiceStatistics(**numbers, queued_requests=queued, waiting_tokens=self._queue.tokens,
                                      rate=self._admission.rate)
-
-
-
-TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "embed": ("encode", {}), "tokens": ("encode", {"output_value": "token_embeddings"}),
-    "sparse": ("encode_sparse", {}), "late": ("encode_tokens", {}), "classify": ("classify", {}),
-    "score": ("predict", {}), "rank": ("rank", {}), "tag": ("tag", {})}
-"""For each task, the name of the library's method, and the options that its calls always have."""
-_IMAGE = Images([np.zeros((32, 32, 3), np.uint8)])
-"""The first input of a model that reads images alone."""
-CUTS = True
-"""Whether long texts are cut where a request does not say it; no client would see the library's warning."""
 
 
 @dataclass

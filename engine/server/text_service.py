@@ -37,7 +37,7 @@ from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService
 from .settings import MAX_HELD
 from .token_stream import MARKERS, Reasoning, TokenStream, Written, front_of
 
-TASKS = ("generate", "chat")
+TEXT_TASKS = ("generate", "chat")
 """The methods of a `Generator` that a service offers as tasks."""
 _TOKEN, _LOGPROB = 96, 640
 """Estimates of bytes, JSON of the answer included: for each token of a prompt or an answer, for each log probability
@@ -76,7 +76,7 @@ class TextService(RequestService):
             raise UnsupportedError("this model came without a tokenizer, so it writes no texts, and there is nothing "
                                    "to serve; add a tokenizer.json to its folder")
         super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
-        self._methods = {name: model.methods[name] for name in TASKS if name in model.methods}
+        self._methods = {name: model.methods[name] for name in TEXT_TASKS if name in model.methods}
         self._queue: StepQueue = model.prepared.queue
         self.fingerprint = fingerprint_of(model, checksum)
         """Names all that the bits of answers depend on: servers with equal fingerprints give equal answers."""

@@ -108,7 +108,7 @@ def _piece(data: bytes) -> Any:
 def tokenize_messages(form: Any, service: TextService) -> Wanted:
     """Return the work for the token ids of the prompt of a conversation, in vLLM's form."""
     return _rendered(form, service, lambda options: _ids(
-        service, service.model.chat_prompts.ids(form.messages, options), False))
+        service, service.model.chat_prompts.ids(form.messages, options), strings=False))
 
 
 def apply_template(form: Any, service: TextService) -> Wanted:

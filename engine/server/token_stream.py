@@ -58,9 +58,9 @@ class Reasoning:
         self._begins = True     # whether the part has no character yet
 
     def add(self, text: str) -> tuple[str, str]:
-        """Add a piece of the answer; return the reasoning and the text that no later piece can change.
+        """Add a piece of the answer; return (reasoning, text): the characters that no later piece can change.
 
-        What may be the beginning of a marker is held back.
+        Characters that may be the beginning of a marker are held back.
         """
         self._held += text
         reasoning = content = ""
@@ -80,10 +80,11 @@ class Reasoning:
         return reasoning, content
 
     def end(self) -> tuple[str, str]:
-        """Return the reasoning and the text that were held back, since no piece follows."""
-        rest, self._held = self._held, ""
-        return (rest.rstrip("\n"), "") if self._part == _AnswerPart.REASONING else (
-            "", rest if self._part == _AnswerPart.BEFORE else "")
+        """Return (reasoning, text): the characters that were held back, since no piece follows."""
+        held, self._held = self._held, ""
+        if self._part == _AnswerPart.REASONING:
+            return held.rstrip("\n"), ""
+        return "", held if self._part == _AnswerPart.BEFORE else ""
 
     def _reasoning(self) -> str:
         """Return the reasoning that no later piece can change, and keep the characters behind it held back."""
@@ -119,15 +120,15 @@ class _Choice:
         """Return the piece of the answer that is certain with the next token, which may have no text."""
         logprobs = [self._model.named(self._logprobs[self._sample][self._place])] if self._logprobs else []
         self._place += 1
-        text, reasoning = self._divided(self._text.add(token))
+        reasoning, text = self._divide(self._text.add(token))
         return Written(text, reasoning, logprobs, self._front())
 
     def end(self, result: Generated) -> Written:
         """Return the last piece, with the text that was held back and the result."""
-        text, reasoning = self._divided(self._text.end())
+        reasoning, text = self._divide(self._text.end())
         if self._reasoning is not None:
-            more, rest = self._reasoning.end()
-            text, reasoning = text + rest, reasoning + more
+            last_reasoning, last_text = self._reasoning.end()
+            reasoning, text = reasoning + last_reasoning, text + last_text
         return Written(text, reasoning, (), self._front(), result)
 
     def _front(self) -> Written | None:
@@ -135,12 +136,9 @@ class _Choice:
         echo, self._echo = self._echo, None
         return front_of(self._model, echo)
 
-    def _divided(self, text: str) -> tuple[str, str]:
-        """Return (text, reasoning) of a new piece of the model's text."""
-        if self._reasoning is None:
-            return text, ""
-        reasoning, content = self._reasoning.add(text)
-        return content, reasoning
+    def _divide(self, text: str) -> tuple[str, str]:
+        """Return (reasoning, text) of a new piece of the model's text."""
+        return ("", text) if self._reasoning is None else self._reasoning.add(text)
 
 
 class TokenStream:

@@ -191,7 +191,7 @@ MISTAKES = (
          "tests/generation/test_prefixes.py::test_requests_of_all_kinds_that_share_prefixes"),
     seed("A sequence that waits reads on beside the one that it waits for.",
          "engine/generation/prefixes.py",
-         "                reads = run.reader\n",
+         "                next_reader = run.reader\n",
          "",
          "tests/generation/test_prefixes.py::test_prompts_that_come_together_read_their_common_beginning_once"),
     seed("A sequence that has given way adds the scores that it has once more.",
