@@ -40,10 +40,10 @@ probabilities of its new tokens (empty unless results tell them)."""
 class BeamGroup(PathGroup):
     """Beam searches with equally many beams and candidates."""
 
-    def __init__(self, like: Generation, vocab_size: int) -> None:
-        """like, vocab_size: as for `PathGroup`."""
-        super().__init__(like, vocab_size)
-        self.beams, self.candidates = like.beams, like.candidates
+    def __init__(self, example: Generation, vocab_size: int) -> None:
+        """example, vocab_size: as for `PathGroup`."""
+        super().__init__(example, vocab_size)
+        self.beams, self.candidates = example.beams, example.candidates
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the live beams after this step; the results and tokens of requests that end go into `outcome`. paths:
@@ -161,7 +161,7 @@ def _text_after(path: Path, token: int) -> StopText | None:
 
 def _continue_beams(paths: list[Path], begin: int, parents: list[Path], beams: list[Candidate], outcome: Outcome
                     ) -> list[Path]:
-    """Return the new live beams of a request, and put its old beams without a child into `outcome.left`.
+    """Return the new live beams of a request, and put its old beams without a child into `outcome.departed`.
 
     parents: its old beams, which are paths[begin : begin + len(parents)]. beams: one candidate for each new beam, best
     first. The last child of a beam is the old object itself, which grows; its other children are forked before that.
@@ -174,7 +174,7 @@ def _continue_beams(paths: list[Path], begin: int, parents: list[Path], beams: l
         child.total, child.text, child.logprobs = total, text, logprobs
         children.append(child)
     if len(last) < len(parents):
-        outcome.left += [path for row, path in enumerate(parents, begin) if row not in last]
+        outcome.departed += [path for row, path in enumerate(parents, begin) if row not in last]
     return children
 
 

@@ -27,9 +27,9 @@ class SingleGroup(PathGroup):
     The samples of a request share its prompt: the first step has one row for all of them.
     """
 
-    def __init__(self, like: Generation, vocab_size: int) -> None:
-        """like, vocab_size: as for `PathGroup`."""
-        super().__init__(like, vocab_size)
+    def __init__(self, example: Generation, vocab_size: int) -> None:
+        """example, vocab_size: as for `PathGroup`."""
+        super().__init__(example, vocab_size)
         self._exhausted: set[Generation] = set()
         """The requests that need another random number, and have used up those that their callers gave (`uniforms`)."""
 
@@ -168,6 +168,6 @@ def _end(path: Path, result: Generated, outcome: Outcome) -> None:
     """Keep the result of a sample, whose hypothesis ends; with the last sample, put all results into `outcome.done`."""
     work = cast(Generation, path.work)
     work.finished[path.sample] = result
-    outcome.left.append(path)
+    outcome.departed.append(path)
     if all(finished is not None for finished in work.finished):
         outcome.done[work] = list(work.finished)

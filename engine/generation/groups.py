@@ -318,7 +318,7 @@ class Generation(StepWork):
         There is none if the request wants no new tokens: then this puts its results into `outcome`.
         """
         if self.limit == self.first:
-            outcome.left.append(path)
+            outcome.departed.append(path)
             outcome.done[self] = self._results_without_tokens()
             return []
         path.append(int(self.prompt[-1]))       # `begin` left it out
@@ -370,12 +370,12 @@ def logprob_of(token: int, log_p: float, top: tuple[TokenLogprob, ...]) -> Token
 class PathGroup(Group):
     """A group of generations with one `Generation.key`. The method `choose` of a subclass says which tokens follow."""
 
-    def __init__(self, like: Generation, vocab_size: int) -> None:
-        """like: any of the works that will enter, all of which have the same `Generation.key`. vocab_size: V."""
+    def __init__(self, example: Generation, vocab_size: int) -> None:
+        """example: any of the works that will enter, all of which have the same `Generation.key`. vocab_size: V."""
         super().__init__()
-        self.vocab_size, self.width, self.needs_logits, self.exp = vocab_size, like.width, like.needs_logits, like.exp
-        self.draws, self.likely = like.draws, like.likely
-        self.tells_log_p = like.config.logprobs is not None
+        self.vocab_size, self.width, self.needs_logits = vocab_size, example.width, example.needs_logits
+        self.exp, self.draws, self.likely = example.exp, example.draws, example.likely
+        self.tells_log_p = example.config.logprobs is not None
         """Whether results tell the log probabilities of their tokens."""
         self._ruled_count = self._forced_count = self._echoed_count = 0
         """The number of requests with rules, of those with a forced end token, and of those that score prompts."""

@@ -273,7 +273,7 @@ class Outcome:
     """The results of the works that ended."""
     failed: dict[StepWork, EngineError] = field(default_factory=dict)
     """The errors of the works that cannot go on."""
-    left: list[Sequence] = field(default_factory=list)
+    departed: list[Sequence] = field(default_factory=list)
     """Sequences that do not go on; their work may go on with others."""
 
 

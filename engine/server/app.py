@@ -199,9 +199,9 @@ class Exchange:
     def _flow(self, stream: Any, writer: Any, waiter: asyncio.Future[bytes], deadline: float) -> None:
         """Write the events that a stream has now to the connection; the event loop calls it at each new token.
 
-        So most events need no switch to the task of the request, which waits for `waiter`. That gets the events which
-        the task has to send itself (the first, the last, and those that the connection has no room for), or an error to
-        raise. Nothing more is written once it is done.
+        So most events need no switch to the task of the request, which waits for `waiter`. The result of `waiter` has
+        the events that the task must send itself (the first, the last, and those that the connection has no room for),
+        or it is an error to raise. Once `waiter` is done, this method writes nothing more.
         """
         if waiter.done():
             return

@@ -113,7 +113,7 @@ class TextService(RequestService):
     @property
     def longest(self) -> int | None:
         """The most tokens of a prompt; None for no limit."""
-        positions, cells = self.model.prepared.lengths.prompt.most, self.most_tokens(1)
+        positions, cells = self.model.prepared.lengths.prompt.most, self.most_tokens(rows=1)
         return min((most for most in (positions, cells) if most is not None), default=None)
 
     def most_tokens(self, rows: int) -> int | None:
@@ -129,7 +129,7 @@ class TextService(RequestService):
 
     def _check_first(self, key: str) -> None:
         load = self.load
-        self._admission.check_wait(load.seconds, lambda: load.before_first(key or None, 0.0, 1))
+        self._admission.check_wait(load.seconds, lambda: load.before_first(key or None, prompt=0.0, rows=1))
 
     def _end(self) -> None:
         """End the thread of the model. The queue belongs to the model, so it must forget this service."""
@@ -156,7 +156,7 @@ class TextService(RequestService):
         tokens = sum(self._unread(work) for work in _works(prepared))
         new = max((work.limit - work.first for work in _works(prepared) if work.makes_tokens), default=0)
         rows = sum(work.rows for work in _works(prepared))
-        load, parts = self.load, [work.apart() for work in _works(prepared)]
+        load, works_of_inputs = self.load, [work.apart() for work in _works(prepared)]
         try:
             with self._lock:
                 if request.settled:
@@ -168,12 +168,12 @@ class TextService(RequestService):
                 load.enter(request, owner, prompt, seconds, rows)
                 tickets = request.tickets = tuple(
                     self._queue.submit(work, owner=owner, deadline=request.stop.deadline, pace=SHARED)
-                    for work in chain.from_iterable(parts))
+                    for work in chain.from_iterable(works_of_inputs))
         except EngineError as error:        # overloaded, or the queue has ended
             load.leave(request)
             self._settle(request, error)
             return
-        self._follow(request, prepared, parts, tickets)
+        self._follow(request, prepared, works_of_inputs, tickets)
 
     def _unread(self, work: Generation) -> int:
         """Return about how many tokens of a work the model has to read, because the cache has them in no prefix."""
@@ -182,11 +182,11 @@ class TextService(RequestService):
         unread = max(1, work.tokens_in - self._queue.prefixes.known(work.prompt, work.cache_key))
         return unread + (work.samples - 1) * min(unread, BLOCK)     # the others find the blocks of the first
 
-    def _follow(self, request: Pending, prepared: PreparedWorks, parts: Sequence[Sequence[Generation]],
+    def _follow(self, request: Pending, prepared: PreparedWorks, works_of_inputs: Sequence[Sequence[Generation]],
                 tickets: Sequence[DecoderTicket]) -> None:
         """Watch the tickets of a submitted request: note its first token, and finish it when all tickets have ended.
 
-        parts: for each input, its works in the queue. tickets: one for each of these works, in their order.
+        works_of_inputs: for each input, its works in the queue. tickets: one for each of these works, in their order.
         """
         submitted, ends = time.monotonic(), count(1)        # `next(ends)` counts ended tickets without a lock
         counts = [work.tokens_in for work in _works(prepared)]
@@ -204,16 +204,18 @@ class TextService(RequestService):
                 return
             self._note_first_token(request)
             if next(ends) == len(tickets):
-                self._finish(request, prepared, [*map(len, parts)], tickets, Answer(None, counts, [], Times(
-                    request.tokenize, 0.0, time.monotonic() - submitted), sum(map(_memory_of, _works(prepared)))))
+                times = Times(request.tokenize, queue=0.0, compute=time.monotonic() - submitted)
+                size = sum(map(_memory_of, _works(prepared)))
+                self._finish(request, prepared, [*map(len, works_of_inputs)], tickets,
+                             Answer(value=None, tokens=counts, truncated=[], times=times, bytes=size))
 
         self._waiting[request] = tickets[0], submitted
         stream = None
         if request.streams:
-            works = [*chain.from_iterable(parts)]
+            works = [*chain.from_iterable(works_of_inputs)]
             stream = TokenStream(self.model.prepared, works, tickets, self._reasoning(request))
             self._streams.add(stream)
-            self._give(request, Answer(stream, counts, [], Times(request.tokenize)))
+            self._give(request, Answer(stream, tokens=counts, truncated=[], times=Times(request.tokenize)))
         for ticket in tickets:
             ticket.add_done_callback(ended)
 
@@ -298,7 +300,7 @@ class TextService(RequestService):
         if rows:
             self.gaps.add(seconds, rows)
         for request, (ticket, _) in [*self._waiting.items()]:
-            if has_news([ticket.entry], 0):
+            if has_news([ticket.entry], seen=0):
                 self._note_first_token(request)
         ring_all(stream.news for stream in [*self._streams] if stream.has_news)
 
@@ -332,8 +334,8 @@ def fingerprint_of(model: Generator, checksum: str) -> str:
     configuration stands.
     """
     kernels = PORTABLE if model.bits == PORTABLE else get_backend(model.backend).describe().partition(" (")[0]
-    parts = [checksum or repr(model.prepared.config), __version__, kernels, model.precision, model.prepared.cache]
-    return f"fp_{sha256(repr(parts).encode()).hexdigest()[:16]}"
+    named = [checksum or repr(model.prepared.config), __version__, kernels, model.precision, model.prepared.cache]
+    return f"fp_{sha256(repr(named).encode()).hexdigest()[:16]}"
 
 
 def default_cache_tokens(model: Generator) -> int:
