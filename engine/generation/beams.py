@@ -51,9 +51,9 @@ class BeamGroup(PathGroup):
         runs, W = _runs(paths), self.beams
         first = np.array([begin for _, begin, _ in runs])
         counts = np.array([count for _, _, count in runs])
-        sums, rows, tokens, own = self._candidates(paths, scores, first, counts)    # each [requests, candidates]
+        sums, rows, tokens, model_log_p = self._candidates(paths, scores, first, counts)    # each [requests, candidates]
         live, likely = cast(list[Path], []), self.likely_tokens(scores)
-        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), own.tolist(),
+        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), model_log_p.tolist(),
                                                   strict=True):
             parents = paths[begin : begin + count]
             new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
@@ -83,7 +83,7 @@ class BeamGroup(PathGroup):
         Each is [requests, candidates]; a sum of -inf stands for no candidate. first, counts: [requests]: the first row
         of each request, and the number of its rows.
         """
-        values, ids, own = self._log_probabilities(paths, scores)
+        values, ids, model_log_p = self._log_probabilities(paths, scores)
         sums = values + np.array([path.total for path in paths])[:, None]
         R, k = sums.shape
         beams = int(counts.max())
@@ -97,7 +97,7 @@ class BeamGroup(PathGroup):
         # A number in `order` is beam * k + place. The row of a padded beam may lie behind the last row, so bound it.
         rows = np.minimum(first[:, None] + order // k, R - 1)
         columns = rows, order % k
-        return np.take_along_axis(sums, order, axis=1), rows, ids[columns], own[columns]
+        return np.take_along_axis(sums, order, axis=1), rows, ids[columns], model_log_p[columns]
 
     def _log_probabilities(self, paths: list[Path], scores: Scores
                            ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
@@ -106,19 +106,20 @@ class BeamGroup(PathGroup):
         The third array is valid only if results tell log probabilities (`self.tells_log_p`). A row whose next token is
         forced has its forced end tokens in place of its best tokens, each with the changed log probability 0.
         """
-        values, ids, own = self._best_tokens(paths, scores)
+        values, ids, model_log_p = self._best_tokens(paths, scores)
         forced = self.must_end(paths)
         if not forced:
-            return values, ids, own
-        values, ids, own, of_forced = values.copy(), ids.copy(), own.copy(), self.log_p_of_forced(paths, scores)
+            return values, ids, model_log_p
+        values, ids, model_log_p = values.copy(), ids.copy(), model_log_p.copy()
+        of_forced = self.log_p_of_forced(paths, scores)
         for i in forced:
             ends = cast(Generation, paths[i].work).forced_ends[: values.shape[1]]
             values[i] = -np.inf
             values[i, : len(ends)] = 0
             ids[i, : len(ends)] = ends
             if of_forced:
-                own[i, : len(ends)] = of_forced[i][: len(ends)]
-        return values, ids, own
+                model_log_p[i, : len(ends)] = of_forced[i][: len(ends)]
+        return values, ids, model_log_p
 
     def _best_tokens(self, paths: list[Path], scores: Scores
                      ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
@@ -126,7 +127,7 @@ class BeamGroup(PathGroup):
 
         They come from all logits if the requests need them, and otherwise from the best words of the step.
         """
-        own: NDArray[np.float64]
+        model_log_p: NDArray[np.float64]
         totals = scores.chosen.log_sum_exp.astype(np.float64)[:, None]
         if self.needs_logits:
             own_logits = self.logits(scores)
@@ -138,16 +139,16 @@ class BeamGroup(PathGroup):
                 logits = changed[rows]
                 changed[rows] = logits - log_sum_exp(logits, self.exp)[:, None]
             top, ids = best(changed, self.width)
-            values = own = top.astype(np.float64)
+            values = model_log_p = top.astype(np.float64)
             if self.tells_log_p:
-                own = np.take_along_axis(own_logits, ids, axis=1) - totals
+                model_log_p = np.take_along_axis(own_logits, ids, axis=1) - totals
         else:
             words = scores.chosen.best
             ids = words.ids.reshape(-1, self.width)
-            values = own = words.values.reshape(-1, self.width) - totals
+            values = model_log_p = words.values.reshape(-1, self.width) - totals
             if self.tells_log_p:
-                own = words.own.reshape(-1, self.width) - totals
-        return values, ids, own
+                model_log_p = words.own.reshape(-1, self.width) - totals
+        return values, ids, model_log_p
 
 
 def _text_after(path: Path, token: int) -> StopText | None:

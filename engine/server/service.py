@@ -143,7 +143,7 @@ class Service(RequestService):
                    ) -> Generator[int, None, Tokenized]:
         """Return a generator that tokenizes a request; raises `InputError`.
 
-        It yields, between its steps, the bytes that the tokens take so far, and returns `Tokenized`.
+        It yields, between its steps, an estimate of the least bytes of the call, and returns `Tokenized`.
         """
         if task not in self._tasks:
             raise InputError(f"there is no task {shown(task)}; the model serves {', '.join(sorted(self._tasks))}")
@@ -203,7 +203,7 @@ class Service(RequestService):
                 if work.order:      # otherwise it has no tokens, and waits for nothing
                     self._check(request, work)
                 ticket = self._queue.submit(work, owner=request.key, deadline=request.stop.deadline)
-                request.tickets = ticket,
+                request.tickets = (ticket,)
         except Overloaded as error:
             self._settle(request, error)
         else:
@@ -226,11 +226,12 @@ class Service(RequestService):
         request.tickets = ()        # so that the rows are freed with `ticket`
 
         def finished(request: Pending, value: Any) -> None:
-            self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
+            self._settle(request, Answer(value, tokens=tokenized.counts, truncated=tokenized.cut, times=times,
+                                         bytes=tokenized.bytes))
 
         # To classify images, `result` computes the vectors of the labels, so it counts as long.
         is_long = tokenized.bytes > LONG_BYTES or tokenized.reads_images
-        self._hand_over(request, lambda: tokenized.result(ticket.result()), finished, is_long)
+        self._hand_over(request, lambda: tokenized.result(ticket.result()), finished, long=is_long)
 
     def statistics(self) -> ServiceStatistics:
         """Return the present numbers of the service and of its queue."""

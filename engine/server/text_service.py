@@ -250,7 +250,7 @@ class TextService(RequestService):
                     for i, (work, of_input) in enumerate(zip(_works(prepared), generated, strict=True))]
 
         self._hand_over(request, results, lambda request, value: self._settle(request, replace(answer, value=value)),
-                        answer.bytes > LONG_BYTES)
+                        long=answer.bytes > LONG_BYTES)
 
     def _whole(self, returned: Generated | Reply, front: Written | None, reasoning: Reasoning | None) -> Written:
         """Return a whole answer, from the result of the library's method.

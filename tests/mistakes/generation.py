@@ -94,7 +94,7 @@ MISTAKES = (
          "tests/generation/test_scoring.py::test_long_continuations_are_read_in_parts"),
     seed("The log probability of a forced end token is that of the best token.",
          "engine/generation/greedy.py",
-         "                own[i] = log_p_of_rows[int(rows[i])][0] if log_p_of_rows else 0\n",
+         "                scored_log_p[i] = log_p_of_rows[int(rows[i])][0] if log_p_of_rows else 0\n",
          "",
          "tests/methods/test_generate.py::test_mixed_settings_in_one_queue"),
     seed("A stop text inside the beginning of a longer one is not found.",
