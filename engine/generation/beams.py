@@ -51,10 +51,11 @@ class BeamGroup(PathGroup):
         runs, W = _runs(paths), self.beams
         first = np.array([begin for _, begin, _ in runs])
         counts = np.array([count for _, _, count in runs])
-        sums, rows, tokens, model_log_p = self._candidates(paths, scores, first, counts)    # each [requests, candidates]
+        # Each of these four arrays is [requests, candidates].
+        sums, rows, tokens, model_log_p = self._candidates(paths, scores, first, counts)
         live, likely = cast(list[Path], []), self.likely_tokens(scores)
-        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), model_log_p.tolist(),
-                                                  strict=True):
+        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(),
+                                                  model_log_p.tolist(), strict=True):
             parents = paths[begin : begin + count]
             new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
             is_full = parents[0].length + 1 >= work.limit

@@ -162,7 +162,7 @@ def _entities_of_window(runner: HeadRunner, text: str, places: Places, logits: n
 
 def _tagged_tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, tagging: Tagging,
                    starts: list[int] | None) -> Iterator[_Token]:
-    """Yield the tokens of a window with their tags, without special tokens; the arguments are as before."""
+    """Yield the tokens of a window with their tags, without special tokens. The arguments are those of `_entities_of_window`."""
     prefix = runner.encoder.tokenizer.continuing_prefix
     previous_word: int | None = None
     probabilities = softmax(logits) if runner.calibration is None else runner.probabilities(logits).astype(np.float32)
@@ -187,7 +187,7 @@ def _tagged_tokens(runner: HeadRunner, text: str, places: Places, logits: np.nda
                      probabilities=probabilities[i], goes_on=goes_on)
 
 
-def _split_into_groups(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
+def _split_into_groups(tokens: Iterable[_Token], joins: Callable[[_Token, _Token], bool]) -> Iterator[list[_Token]]:
     """Yield the tokens in groups; joins(before, token) says whether a token joins the group of the token before it."""
     group: list[_Token] = []
     for token in tokens:

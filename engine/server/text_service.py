@@ -273,7 +273,7 @@ class TextService(RequestService):
         def reasoning(work: Generation) -> Reasoning:
             """Return what divides an answer, which has no opening marker if the prompt ends with that already."""
             tail = self.model.tokenizer.decode(work.prompt[-8:].tolist(), skip_special_tokens=False).rstrip()
-            return Reasoning(markers, tail.endswith(markers[0]))
+            return Reasoning(markers, starts_inside=tail.endswith(markers[0]))
 
         return reasoning
 

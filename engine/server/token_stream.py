@@ -51,10 +51,10 @@ class Reasoning:
     start has no reasoning.
     """
 
-    def __init__(self, markers: tuple[str, str], begun: bool):
-        """begun: whether the prompt ends with the first marker, so that the answer begins with reasoning."""
+    def __init__(self, markers: tuple[str, str], starts_inside: bool):
+        """starts_inside: whether the prompt ends with the first marker, so that the answer begins with reasoning."""
         self._start, self._end = markers
-        self._held, self._part = "", _AnswerPart.REASONING if begun else _AnswerPart.BEFORE
+        self._held, self._part = "", _AnswerPart.REASONING if starts_inside else _AnswerPart.BEFORE
         self._begins = True     # whether the part has no character yet
 
     def add(self, text: str) -> tuple[str, str]:
