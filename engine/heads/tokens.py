@@ -162,7 +162,7 @@ def _entities_of_window(runner: HeadRunner, text: str, places: Places, logits: n
 
 def _tagged_tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, tagging: Tagging,
                    starts: list[int] | None) -> Iterator[_Token]:
-    """Yield the tokens of a window with their tags, without special tokens. The arguments are those of `_entities_of_window`."""
+    """Yield the tokens of a window with their tags, without special ones. Arguments: as for `_entities_of_window`."""
     prefix = runner.encoder.tokenizer.continuing_prefix
     previous_word: int | None = None
     probabilities = softmax(logits) if runner.calibration is None else runner.probabilities(logits).astype(np.float32)
