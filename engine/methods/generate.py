@@ -60,7 +60,8 @@ def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, confi
                        for result in results]
         return results if samples > 1 else results[0]
 
-    return PreparedWorks(model.queue, works, finish, partial(place_of, places=places), isinstance(inputs, str), samples)
+    return PreparedWorks(model.queue, works, finish, partial(place_of, places=places), single=isinstance(inputs, str),
+                         samples=samples)
 
 
 def _heads(model: PreparedModel, value: Any) -> dict[AttentionHead, AttentionHead]:

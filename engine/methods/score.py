@@ -61,7 +61,7 @@ def _prepare(model: GeneratingModel, arguments: tuple[Any, Any], options: ScoreO
         with located(place_of(i, places)):
             works.append(prepared.scoring(request, tokens, temperature=temperature))
     return PreparedWorks(prepared.queue, works, lambda i, scores: Scored(np.array(scores, np.float32)),
-                         partial(place_of, places=places), single)
+                         partial(place_of, places=places), single=single)
 
 
 def own_tokens(model: PreparedModel, inputs: Any, stop: Stop = NEVER, *, special: bool = True,
