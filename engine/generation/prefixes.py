@@ -94,9 +94,8 @@ class Prefixes:
             self._places.setdefault(work, {})[sequence] = self._add_user(sequence, end)
 
     def catch_up(self, sequence: Sequence) -> Sequence:
-        """Give a sequence the ids that others have read; return who reads next: it, or another one that it waits for.
-
-        If it reads next, it becomes the reader of the runs up to its place that nobody else reads.
+        """Give a sequence the ids that others have read; return which sequence reads next: this one, or the one that
+        this one waits for. If this one reads next, it becomes the reader of the runs up to its place that have none.
         """
         source: tuple[int, int] | None = None       # (the hypothesis that has read most of its ids, how many of them)
         next_reader = sequence

@@ -147,7 +147,7 @@ class StepQueue(WorkQueue):
         return self._accept(DecoderTicket(self, entry))
 
     def step(self) -> bool:
-        """Compute one step of all works, and return whether any is open then; raises the error that interrupts it."""
+        """Compute one step of all works, and return whether any work is open after it; raises an error that ends it."""
         self._check_thread()
         try:
             with self._turn.take():

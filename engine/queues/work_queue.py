@@ -282,7 +282,7 @@ class WorkQueue(ABC):
                 return self._compute_next()
 
         goes_on = self._mark.run(run, self._mend)
-        if not goes_on:
+        if not goes_on:     # no next batch wakes the callers of the last one
             self._tell_served()
         return goes_on
 
@@ -476,7 +476,8 @@ class WorkQueue(ABC):
         return ends
 
     def close(self, *, drain: bool = True) -> None:
-        """Refuse new works, compute those that wait, and end the thread. drain: False ends them with `Closing`."""
+        """Refuse new works, wait until all others are computed, and end the thread. drain: False ends these works with
+        `Closing` instead."""
         self._closing = True
         if not drain:
             self._refusal = Closing()
