@@ -82,7 +82,7 @@ class CacheRoom:
             self._prefixes.let_go(missing * BLOCK)
             missing = needed - self.free(entered)
         self._count_anew()
-        if missing > 0:
+        if missing > 0:     # it has to wait, and gets its place among the prefixes when it enters
             self._prefixes.leave(sequence)
         return missing <= 0
 

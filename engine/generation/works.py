@@ -151,22 +151,22 @@ class StepWork(DecoderWork, ABC):
         It is `use` and `drop` in one call, because every row of every step needs both.
         """
         users = self._users
-        users[after] = 1
+        users[after] = 1        # a step gives each row a new hypothesis
         if before is None:
             return False
-        left = users.pop(before) - 1
-        if left:
-            users[before] = left
-        return not left
+        others = users.pop(before) - 1
+        if others:
+            users[before] = others
+        return not others
 
     def drop(self, hypothesis: int | None) -> bool:
         """Count one sequence less that has a hypothesis, and return whether no sequence has it any more."""
         if hypothesis is None:
             return False
-        left = self._users.pop(hypothesis) - 1
-        if left:
-            self._users[hypothesis] = left
-        return not left
+        others = self._users.pop(hypothesis) - 1
+        if others:
+            self._users[hypothesis] = others
+        return not others
 
 
 class DecoderEntry(Entry):

@@ -354,7 +354,8 @@ class WorkQueue(ABC):
         """After a step with an error, compute each of its works alone, and end those that raise errors themselves.
 
         A work that raises alone, and then once more, ends with its own error. An error that no work raises alone came
-        into this thread from outside, and is raised here, in the call of this thread. fault: the error of the step.
+        into this thread from outside, and is raised here, in the call of this thread. Nothing is computed again if the
+        fault is that of a stop, or if this thread alone waits for the only work. fault: the error of the step.
         compute: computes one work alone, or does nothing if the work has its results. restore: called before a work is
         computed for the second time.
         """

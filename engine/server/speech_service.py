@@ -107,7 +107,7 @@ class Hearing:
         return max(1, math.ceil((self.recording.frames - self.recording.seek) / WINDOW))
 
     def next(self, result: Any = None) -> DecoderWork | Work | None:
-        """Return the next work, made from the result of the last one; None at the end. A worker calls it."""
+        """Return the next work, made from the result of the last one (None before the first); None at the end."""
         with self._lock:
             try:
                 return self._task.send(result)

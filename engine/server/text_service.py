@@ -243,8 +243,9 @@ class TextService(RequestService):
 
         def results() -> list[list[Written]]:
             """Return, for each input, its answers."""
-            reasoning_of, rest = self._reasoning(request), iter(tickets)
-            generated = ([result for ticket in islice(rest, size) for result in ticket.result()] for size in sizes)
+            reasoning_of, next_tickets = self._reasoning(request), iter(tickets)
+            generated = ([result for ticket in islice(next_tickets, size) for result in ticket.result()]
+                         for size in sizes)
             return [[self._whole(result, front_of(self.model.prepared, work.echo), reasoning_of(work))
                      for result in _listed(prepared.finish(i, of_input))]
                     for i, (work, of_input) in enumerate(zip(_works(prepared), generated, strict=True))]
