@@ -18,7 +18,7 @@ from ..loading.npz_model import save
 from ..studies import LINES, RELEVANCES, label_numbers, parse_labelled
 from ..studies.calibrate import CalibrationReport, calibrate, task_of
 from ..uncertainty import plot
-from ..weights.calibration import TASKS
+from ..weights.calibration import ARRAYS_OF
 from ..weights.model import Model
 from .console import MODEL_OR_GGUF, TABS, TABS_ADVICE, add_model, print_row, read_lines, run_options
 
@@ -33,7 +33,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--output", metavar="FILE", help="the calibrated model to write, ending in .npz; "
                          "without it, the command only reports")
     command.add_argument("--picture", metavar="FILE", help="draw the reliability before and after as an .svg file")
-    command.add_argument("--task", choices=TASKS, help="what to calibrate, where the model can do several of these")
+    command.add_argument("--task", choices=ARRAYS_OF, help="what to calibrate, where the model can do several of these")
     bias = command.add_mutually_exclusive_group()
     bias.add_argument("--bias", action="store_true", default=None, help="fit a bias for each class beside the "
                       "temperature; by default where each class has 30 texts to fit to")

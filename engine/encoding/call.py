@@ -40,7 +40,7 @@ class Call(NamedTuple):
     @contextmanager
     def _showing(self, total: int, name: str) -> Iterator[Call]:
         """Show a progress bar in a `with` block, to which the call that is yielded reports."""
-        with progress(total, True, name) as advance:
+        with progress(total, show=True, name=name) as advance:
             yield self._replace(advance=advance)
 
 

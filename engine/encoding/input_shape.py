@@ -23,7 +23,7 @@ class InputShape:
 
     @property
     def cu_seqlens(self) -> np.ndarray:
-        """Return the boundaries of the sequences, counted in real tokens only: int32 [B+1]."""
+        """The boundaries of the sequences, counted in real tokens only: int32 [B+1]."""
         return (self.starts if self.real is None else counts_before(self.real)[self.starts]).astype(np.int32)
 
     def pack(self, values: np.ndarray, dtype: type[np.generic] = np.int32) -> np.ndarray:

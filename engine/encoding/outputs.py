@@ -53,7 +53,8 @@ class WantedOutputs:
 
     @property
     def observed(self) -> Observed:
-        """Return the arrays to ask the plan for: all but the result of the last layer, which it always returns."""
+        """The arrays to ask the plan for, each once, as -1 and L - 1 may name the same layer: all but the result of the
+        last layer, which the plan always returns."""
         return Observed(tuple(dict.fromkeys(layer for layer in self.layers.values() if layer < self.depth)),
                         tuple(dict.fromkeys(self.weights.values())), tuple(dict.fromkeys(self.entropy.values())))
 

@@ -26,6 +26,9 @@ from .packing import pack_rows
 from .unread import UnreadText, may_wait, read_all
 from .vector_encoder import Packed, VectorEncoder
 
+ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""The names of prompts for `encode_query` and `encode_document`, which use the first one that the model has."""
+
 
 class TextEncoder(VectorEncoder):
     """Encodes sentences with one plan; it tokenizes and pools as the model's text configuration says.
@@ -62,7 +65,7 @@ class TextEncoder(VectorEncoder):
             return read
         return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
-    def unread(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
+    def tokens_or_unread(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
         """Return the tokens of texts like `tokens`, but leave a single short text unread until its batch is computed.
 
         The thread that computes the batch tokenizes all its unread texts at once. A text that `_check_longest` might
@@ -166,10 +169,6 @@ def check_options(backend: str, *, convert_to_tensor: Any, device: Any, pool: An
         if value is not None:
             raise UnsupportedError(f"{name} is for a pool of processes, and there is none; leave {name} out, because "
                                    "one engine uses all CPUs that the process may use")
-
-
-ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""The names of prompts for `encode_query` and `encode_document`, which use the first one that the model has."""
 
 
 def role_prompt(text: TextConfig, names: Sequence[str]) -> str:

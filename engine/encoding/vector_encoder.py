@@ -67,7 +67,8 @@ class VectorEncoder(ABC):
 
     @lazy
     def whole_width(self) -> int:
-        """The number of dimensions of a sentence's vector before it is truncated, after modules of both kinds."""
+        """The number of dimensions of a sentence's vector before it is truncated: after the modules of tokens (in
+        `token_width`), pooling, whose modes are concatenated, and the modules of sentences."""
         return widths_after(self._modules, len(self._pooling) * self.token_width, SENTENCE)[SENTENCE]
 
     @lazy

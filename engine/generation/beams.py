@@ -40,10 +40,10 @@ probabilities of its new tokens (empty unless results tell them)."""
 class BeamGroup(PathGroup):
     """Beam searches with equally many beams and candidates."""
 
-    def __init__(self, like: Generation, vocab_size: int) -> None:
-        """like: one of its works, all of which have the same `Generation.key`."""
-        super().__init__(like, vocab_size)
-        self.beams, self.candidates = like.beams, like.candidates
+    def __init__(self, example: Generation, vocab_size: int) -> None:
+        """example, vocab_size: as for `PathGroup`."""
+        super().__init__(example, vocab_size)
+        self.beams, self.candidates = example.beams, example.candidates
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the live beams after this step; the results and tokens of requests that end go into `outcome`. paths:
@@ -51,22 +51,24 @@ class BeamGroup(PathGroup):
         runs, W = _runs(paths), self.beams
         first = np.array([begin for _, begin, _ in runs])
         counts = np.array([count for _, _, count in runs])
-        sums, rows, tokens, own = self._candidates(paths, scores, first, counts)    # each [requests, candidates]
+        # Each of these four arrays is [requests, candidates].
+        sums, rows, tokens, model_log_p = self._candidates(paths, scores, first, counts)
         live, likely = cast(list[Path], []), self.likely_tokens(scores)
-        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), own.tolist(),
-                                                  strict=True):
+        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(),
+                                                  model_log_p.tolist(), strict=True):
             parents = paths[begin : begin + count]
             new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
             is_full = parents[0].length + 1 >= work.limit
             of_rows, next_tokens, totals, _ = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
-            if best_go_on and not is_full and len(work.finished) < W and parents[0].text is None and not self.tells:
+            may_end = not best_go_on or is_full or len(work.finished) == W
+            if not may_end and parents[0].text is None and not self.tells_log_p:
                 # In this usual case no candidate can end, so the first W candidates are the new beams.
                 going_on: list[Candidate] = [*islice(zip(of_rows, next_tokens, totals, repeat(None), repeat(())), W)]
                 live += _continue_beams(paths, begin, parents, going_on, outcome)
                 continue
             candidates = [(row, token, total, _text_after(paths[row], token),
-                           (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())
+                           (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells_log_p else ())
                           for row, token, total, log_p in zip(*columns, strict=True) if total > -np.inf]
             beams = _finish_ended(work, paths, candidates, new, is_full)
             if beams and not _is_over(work, beams[0][2], new):
@@ -82,7 +84,7 @@ class BeamGroup(PathGroup):
         Each is [requests, candidates]; a sum of -inf stands for no candidate. first, counts: [requests]: the first row
         of each request, and the number of its rows.
         """
-        values, ids, own = self._log_probabilities(paths, scores)
+        values, ids, model_log_p = self._log_probabilities(paths, scores)
         sums = values + np.array([path.total for path in paths])[:, None]
         R, k = sums.shape
         beams = int(counts.max())
@@ -96,28 +98,29 @@ class BeamGroup(PathGroup):
         # A number in `order` is beam * k + place. The row of a padded beam may lie behind the last row, so bound it.
         rows = np.minimum(first[:, None] + order // k, R - 1)
         columns = rows, order % k
-        return np.take_along_axis(sums, order, axis=1), rows, ids[columns], own[columns]
+        return np.take_along_axis(sums, order, axis=1), rows, ids[columns], model_log_p[columns]
 
     def _log_probabilities(self, paths: list[Path], scores: Scores
                            ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
         """Return (changed log probabilities, ids, the model's log probabilities) of each row's best tokens: [R, k].
 
-        The third array is valid only if results tell log probabilities (`self.tells`). A row whose next token is forced
-        has its forced end tokens in place of its best tokens, each with the changed log probability 0.
+        The third array is valid only if results tell log probabilities (`self.tells_log_p`). A row whose next token is
+        forced has its forced end tokens in place of its best tokens, each with the changed log probability 0.
         """
-        values, ids, own = self._best_tokens(paths, scores)
+        values, ids, model_log_p = self._best_tokens(paths, scores)
         forced = self.must_end(paths)
         if not forced:
-            return values, ids, own
-        values, ids, own, of_forced = values.copy(), ids.copy(), own.copy(), self.log_p_of_forced(paths, scores)
+            return values, ids, model_log_p
+        values, ids, model_log_p = values.copy(), ids.copy(), model_log_p.copy()
+        of_forced = self.log_p_of_forced(paths, scores)
         for i in forced:
             ends = cast(Generation, paths[i].work).forced_ends[: values.shape[1]]
             values[i] = -np.inf
             values[i, : len(ends)] = 0
             ids[i, : len(ends)] = ends
             if of_forced:
-                own[i, : len(ends)] = of_forced[i][: len(ends)]
-        return values, ids, own
+                model_log_p[i, : len(ends)] = of_forced[i][: len(ends)]
+        return values, ids, model_log_p
 
     def _best_tokens(self, paths: list[Path], scores: Scores
                      ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
@@ -125,7 +128,7 @@ class BeamGroup(PathGroup):
 
         They come from all logits if the requests need them, and otherwise from the best words of the step.
         """
-        own: NDArray[np.float64]
+        model_log_p: NDArray[np.float64]
         totals = scores.chosen.log_sum_exp.astype(np.float64)[:, None]
         if self.needs_logits:
             own_logits = self.logits(scores)
@@ -137,16 +140,16 @@ class BeamGroup(PathGroup):
                 logits = changed[rows]
                 changed[rows] = logits - log_sum_exp(logits, self.exp)[:, None]
             top, ids = best(changed, self.width)
-            values = own = top.astype(np.float64)
-            if self.tells:
-                own = np.take_along_axis(own_logits, ids, axis=1) - totals
+            values = model_log_p = top.astype(np.float64)
+            if self.tells_log_p:
+                model_log_p = np.take_along_axis(own_logits, ids, axis=1) - totals
         else:
             words = scores.chosen.best
             ids = words.ids.reshape(-1, self.width)
-            values = own = words.values.reshape(-1, self.width) - totals
-            if self.tells:
-                own = words.own.reshape(-1, self.width) - totals
-        return values, ids, own
+            values = model_log_p = words.values.reshape(-1, self.width) - totals
+            if self.tells_log_p:
+                model_log_p = words.own.reshape(-1, self.width) - totals
+        return values, ids, model_log_p
 
 
 def _text_after(path: Path, token: int) -> StopText | None:
@@ -160,7 +163,7 @@ def _text_after(path: Path, token: int) -> StopText | None:
 
 def _continue_beams(paths: list[Path], begin: int, parents: list[Path], beams: list[Candidate], outcome: Outcome
                     ) -> list[Path]:
-    """Return the new live beams of a request, and put its old beams without a child into `outcome.left`.
+    """Return the new live beams of a request, and put its old beams without a child into `outcome.departed`.
 
     parents: its old beams, which are paths[begin : begin + len(parents)]. beams: one candidate for each new beam, best
     first. The last child of a beam is the old object itself, which grows; its other children are forked before that.
@@ -173,7 +176,7 @@ def _continue_beams(paths: list[Path], begin: int, parents: list[Path], beams: l
         child.total, child.text, child.logprobs = total, text, logprobs
         children.append(child)
     if len(last) < len(parents):
-        outcome.left += [path for row, path in enumerate(parents, begin) if row not in last]
+        outcome.departed += [path for row, path in enumerate(parents, begin) if row not in last]
     return children
 
 

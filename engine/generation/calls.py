@@ -31,7 +31,7 @@ class Results(Iterator[Any]):
 
     def __init__(self, queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER,
                  place: Callable[[int], str] | None = None):
-        """Submit all works. place: returns how an error message names work number i; None if errors name it."""
+        """Submit all works. place: returns how a message names work number i; None if each error names its work."""
         owner = object()        # each call is an owner of its own, so that calls get equal shares of the tokens
         self._tickets = deque(queue.submit(work, owner=owner, stop=stop) for work in works)
         self._given, self._place = 0, place     # `_given`: how many results were returned

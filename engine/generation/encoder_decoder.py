@@ -75,17 +75,17 @@ class SourceStepper:
 
     @property
     def vocab_size(self) -> int:
-        """Return V, the number of logits of a row."""
+        """V, the number of logits of a row."""
         return self._decoder.vocab_size
 
     @property
     def longest(self) -> int | None:
-        """Return the most tokens of a hypothesis; None if there is no limit."""
+        """The most tokens of a hypothesis; None if there is no limit."""
         return self._decoder.longest
 
     @property
     def exp(self) -> Exp:
-        """Return the function e^x for scores, with the bits that the decoder computes."""
+        """The function e^x for scores, with the bits that the decoder computes."""
         return exp if self._decoder.portable else np.exp
 
     def packed(self, source: NDArray[np.int64] | None) -> Batch | None:
@@ -113,7 +113,7 @@ class SourceStepper:
 
     @property
     def held(self) -> int:
-        """Return the number of tokens that the cells in use have room for."""
+        """The number of tokens that the cells in use have room for."""
         return self._decoder.held
 
     def cut(self, hypothesis: int, length: int, request: int) -> int:

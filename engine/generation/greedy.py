@@ -27,11 +27,11 @@ class SingleGroup(PathGroup):
     The samples of a request share its prompt: the first step has one row for all of them.
     """
 
-    def __init__(self, like: Generation, vocab_size: int) -> None:
-        """like: one of its works, all of which have the same `Generation.key`."""
-        super().__init__(like, vocab_size)
+    def __init__(self, example: Generation, vocab_size: int) -> None:
+        """example, vocab_size: as for `PathGroup`."""
+        super().__init__(example, vocab_size)
         self._exhausted: set[Generation] = set()
-        """The requests whose `uniforms` have no number left."""
+        """The requests that need another random number, and have used up those that their callers gave (`uniforms`)."""
 
     def leave(self, work: StepWork) -> None:
         """Forget a request; it may have left before."""
@@ -48,7 +48,8 @@ class SingleGroup(PathGroup):
     def _next_numbers(self, path: Path) -> tuple[float, ...]:
         """Take the next number of each sample that is drawn from the scores of a hypothesis.
 
-        Where `uniforms` have no number left, the request is noted as exhausted, and `choose` makes an error of it.
+        If a request has no random number left of those that its caller gave (`uniforms`), this returns zeros and notes
+        it as exhausted, and `choose` makes an error of it.
         """
         work = cast(Generation, path.work)
         if not path.numbers:    # the model has just read the prompt, which all samples share
@@ -62,21 +63,21 @@ class SingleGroup(PathGroup):
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the hypotheses that go on; tokens, results and errors go into `outcome`. Path i has row i."""
         children, rows = self._children(paths)
-        tokens, log_p, own, dead = self._next_tokens(paths, children, rows, scores)
+        tokens, log_p, scored_log_p, dead = self._next_tokens(paths, children, rows, scores)
         for work in self._exhausted & {cast(Generation, path.work) for path in paths} if self._exhausted else ():
             assert work.uniforms is not None
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
                                               f"{work.uniforms.shape[1]}")
         live, likely = [], self.likely_tokens(scores)
-        for path, row, token, token_log_p, own_log_p, is_dead in zip(
-                children, *(column.tolist() for column in (rows, tokens, log_p, own, dead)), strict=True):
+        for path, row, token, token_log_p, token_scored_log_p, is_dead in zip(
+                children, *(column.tolist() for column in (rows, tokens, log_p, scored_log_p, dead)), strict=True):
             work = cast(Generation, path.work)
             if work in outcome.failed:
                 continue
             ended, total = is_dead or token in work.ends_at, path.total + token_log_p
             if not ended:
-                if self.tells:
-                    work.note(path.sample, path.length - work.first, logprob_of(token, own_log_p, likely[row]))
+                if self.tells_log_p:
+                    work.note(path.sample, path.length - work.first, logprob_of(token, token_scored_log_p, likely[row]))
                 outcome.tokens.append((work, path.sample, token))
                 if path.text is not None:
                     path.text.add(token)
@@ -90,7 +91,7 @@ class SingleGroup(PathGroup):
             else:
                 new = path.length + 1 - len(work.prompt)
                 result = work.result(path, token, score_of(total, new, work.config.length_penalty), path.text)
-            if self.tells:
+            if self.tells_log_p:
                 result = replace(result, logprobs=tuple(work.logprobs[path.sample][: len(result.ids)]))
             _end(path, result, outcome)
         return live
@@ -118,11 +119,11 @@ class SingleGroup(PathGroup):
 
     def _next_tokens(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores
                      ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return (tokens, log_p, own, dead), each [children].
+        """Return (tokens, log_p, scored_log_p, dead), each [children].
 
         tokens: the next ids. log_p: their log probabilities under the model, as `Generated.score` adds them: 0 for a
-        forced token. own: the same with the bits of `Scored`, for results that tell them. dead: whether no token is
-        allowed.
+        forced token. scored_log_p: the same with the bits of `Scored`, for results that tell them. dead: whether no
+        token is allowed.
 
         paths: the hypothesis of each row of the scores, R of them. children, rows: as `_children` returns them.
         """
@@ -134,16 +135,16 @@ class SingleGroup(PathGroup):
         if not self.draws:      # words of rows become words of children; drawn words are of children already
             words = words[rows]
         # `Generated.score` is of the model's own logits of the tokens, without the rules and the filters.
-        log_p = own = words.own - log_total.astype(np.float64)[rows]
-        if self.needs_logits and self.tells:
-            own = words.own - scores.chosen.log_sum_exp.astype(np.float64)[rows]
+        log_p = scored_log_p = words.own - log_total.astype(np.float64)[rows]
+        if self.needs_logits and self.tells_log_p:
+            scored_log_p = words.own - scores.chosen.log_sum_exp.astype(np.float64)[rows]
         tokens, dead = words.ids.copy(), np.isneginf(words.values)
         if forced := self.must_end(children):
-            own, log_p_of_rows = own.copy(), self.log_p_of_forced(paths, scores)
+            scored_log_p, log_p_of_rows = scored_log_p.copy(), self.log_p_of_forced(paths, scores)
             for i in forced:
                 tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
-                own[i] = log_p_of_rows[int(rows[i])][0] if log_p_of_rows else 0
-        return tokens, log_p, own, dead
+                scored_log_p[i] = log_p_of_rows[int(rows[i])][0] if log_p_of_rows else 0
+        return tokens, log_p, scored_log_p, dead
 
     def _choose_from_logits(self, paths: list[Path], logits: NDArray[np.float32]) -> Words:
         """Choose the next words of hypotheses from all their logits [R, V]; `Words.own` has the unchanged logits."""
@@ -167,6 +168,6 @@ def _end(path: Path, result: Generated, outcome: Outcome) -> None:
     """Keep the result of a sample, whose hypothesis ends; with the last sample, put all results into `outcome.done`."""
     work = cast(Generation, path.work)
     work.finished[path.sample] = result
-    outcome.left.append(path)
+    outcome.departed.append(path)
     if all(finished is not None for finished in work.finished):
         outcome.done[work] = list(work.finished)

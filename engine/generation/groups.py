@@ -183,7 +183,7 @@ class Generation(StepWork):
         if config.logprobs is not None:     # `reset` keeps them: a stream reads them, and a repetition has equal ones
             self.logprobs = [[] for _ in range(config.num_return_sequences)]
         if config.echo:
-            first = [] if config.logprobs is None else [TokenLogprob(int(prompt[0]), None)]
+            first = [] if config.logprobs is None else [TokenLogprob(int(prompt[0]), logprob=None)]
             self.echo = Echo(prompt.tolist(), self.request.text, first)
         self.scores_prompt = self.echo is not None and config.logprobs is not None and len(prompt) > 1
         """Whether the ids of the prompt need log probabilities, too."""
@@ -229,7 +229,7 @@ class Generation(StepWork):
 
     def _results_without_tokens(self) -> list[Generated]:
         """Return the results of a request whose limit allows no new token: one empty result for each sample."""
-        empty = self._make_result([], 0.0, "length", None)
+        empty = self._make_result([], score=0.0, reason="length", text=None)
         result = empty if self.config.logprobs is None else replace(empty, logprobs=())
         return [result] * self.config.num_return_sequences
 
@@ -250,7 +250,7 @@ class Generation(StepWork):
 
     @property
     def candidates(self) -> int:
-        """Return the number of candidates of a beam search; each of its rows has up to V of them."""
+        """The number of candidates of a beam search; each of its rows has up to V of them."""
         return max(2, 1 + len(self.ends_at)) * self.beams
 
     @property
@@ -260,7 +260,7 @@ class Generation(StepWork):
 
     @property
     def key(self) -> Hashable:
-        """Return what requests of one group have in common: the search, and which scores it reads."""
+        """A value that requests of one group have in common: the search, and which scores it reads."""
         candidates = self.candidates if self.beams > 1 else 0
         return self.beams, self.draws, self.width, candidates, self.needs_logits, self.config.logprobs
 
@@ -318,7 +318,7 @@ class Generation(StepWork):
         There is none if the request wants no new tokens: then this puts its results into `outcome`.
         """
         if self.limit == self.first:
-            outcome.left.append(path)
+            outcome.departed.append(path)
             outcome.done[self] = self._results_without_tokens()
             return []
         path.append(int(self.prompt[-1]))       # `begin` left it out
@@ -370,25 +370,25 @@ def logprob_of(token: int, log_p: float, top: tuple[TokenLogprob, ...]) -> Token
 class PathGroup(Group):
     """A group of generations with one `Generation.key`. The method `choose` of a subclass says which tokens follow."""
 
-    def __init__(self, like: Generation, vocab_size: int) -> None:
-        """like: one of its works, all of which have the same `Generation.key`."""
+    def __init__(self, example: Generation, vocab_size: int) -> None:
+        """example: any of the works that will enter, all of which have the same `Generation.key`. vocab_size: V."""
         super().__init__()
-        self.vocab_size, self.width, self.needs_logits, self.exp = vocab_size, like.width, like.needs_logits, like.exp
-        self.draws, self.likely = like.draws, like.likely
-        self.tells = like.config.logprobs is not None
+        self.vocab_size, self.width, self.needs_logits = vocab_size, example.width, example.needs_logits
+        self.exp, self.draws, self.likely = example.exp, example.draws, example.likely
+        self.tells_log_p = example.config.logprobs is not None
         """Whether results tell the log probabilities of their tokens."""
-        self._ruled = self._forced = self._echoing = 0
+        self._ruled_count = self._forced_count = self._echoed_count = 0
         """The number of requests with rules, of those with a forced end token, and of those that score prompts."""
 
     def enter(self, work: StepWork) -> None:
         """Let a request enter."""
-        self._count(work, 1)
+        self._count(work, sign=1)
         super().enter(work)
 
     def leave(self, work: StepWork) -> None:
         """Forget a request; it may have left before."""
         if work in self.works:
-            self._count(work, -1)
+            self._count(work, sign=-1)
         super().leave(work)
 
     def _count(self, work: StepWork, sign: int) -> None:
@@ -397,13 +397,13 @@ class PathGroup(Group):
         In a group without requests of a kind, each step skips what only these need.
         """
         generation = cast(Generation, work)
-        self._ruled += sign * bool(generation.rules)
-        self._forced += sign * bool(generation.forced_ends)
-        self._echoing += sign * generation.scores_prompt
+        self._ruled_count += sign * bool(generation.rules)
+        self._forced_count += sign * bool(generation.forced_ends)
+        self._echoed_count += sign * generation.scores_prompt
 
     def must_end(self, paths: List[Path]) -> list[int]:
         """Return the indices of the paths whose next token is a forced end token."""
-        if not self._forced:
+        if not self._forced_count:
             return []
         return [i for i, path in enumerate(paths) if cast(Generation, path.work).must_end(path)]
 
@@ -412,11 +412,11 @@ class PathGroup(Group):
 
         Where the step gives all logits, the group chooses by `choice` afterwards.
         """
-        tells_forced = self._forced and self.tells and not self.needs_logits
-        if not self._ruled and not self.draws and not tells_forced:     # all have the wants of `Generation.begin`
+        tells_forced = self._forced_count and self.tells_log_p and not self.needs_logits
+        if not self._ruled_count and not self.draws and not tells_forced:     # all have the wants of `Generation.begin`
             return
         for path in cast(list[Path], sequences):
-            if path.prepared == path.length or (self._echoing and _reads_prompt(path)):
+            if path.prepared == path.length or (self._echoed_count and _reads_prompt(path)):
                 continue
             changes = None if path.follower is None else path.follower.follow(path.ids, path.length)
             path.choice, path.prepared = self.make_choice(path, changes), path.length
@@ -426,34 +426,39 @@ class PathGroup(Group):
                 path.wants = (replace(path.choice, ids=np.array(work.forced_ends)),)
 
     def log_p_of_forced(self, paths: List[Path], scores: Scores) -> dict[int, NDArray[np.float64]]:
-        """Return the model's log probabilities [n] of the n forced end tokens of each path that must end.
+        """Return, for each path that must end, the model's log probabilities [n] of its n forced end tokens, one of
+        which it will get.
 
-        The keys are indices in `paths`, each of which has one line of the scores. It is empty unless `self.tells`.
+        Keys are indices in `paths`; each path has one line of the scores. Empty unless results tell log probabilities.
         """
-        found, begin = {}, 0
-        for place in self.must_end(paths) if self.tells else ():
+        log_p, begin = {}, 0
+        for place in self.must_end(paths) if self.tells_log_p else ():
             ends = cast(Generation, paths[place].work).forced_ends
             if self.needs_logits:
-                own = self.logits(scores)[place, ends]
-            else:       # `prepare` has asked for these ids, and in no other line for any ids
-                own, begin = scores.chosen.given[begin : begin + len(ends)], begin + len(ends)
-            found[place] = own - scores.chosen.log_sum_exp[place].astype(np.float64)
-        return found
+                logits = self.logits(scores)[place, ends]
+            else:       # `given` is flat: the ids that `prepare` asked for, of all these paths one after the other
+                logits, begin = scores.chosen.given[begin : begin + len(ends)], begin + len(ends)
+            log_p[place] = logits - scores.chosen.log_sum_exp[place].astype(np.float64)
+        return log_p
 
     def logits(self, scores: Scores) -> NDArray[np.float32]:
         """Return all logits [R, V] of a step for requests that need them; `Generation._wants` says in which field."""
-        return scores.chosen.given.reshape(-1, self.vocab_size) if self.tells else scores.logits
+        return scores.chosen.given.reshape(-1, self.vocab_size) if self.tells_log_p else scores.logits
 
     def make_choice(self, path: Path, changes: Changes | None) -> Want:
         """Return how the next token of a hypothesis is chosen, from logits with these changes."""
         return Want(best=self.width, likely=self.likely, changes=changes)
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Continue hypotheses with the scores of their last tokens, and keep in `live` the hypotheses that go on."""
-        paths, begun = cast(list[Path], sequences), cast(list[Path], [])
-        if self._echoing and any(map(_reads_prompt, paths)):
-            paths, scores, begun = self._note_prompts(paths, rows, scores, outcome)
-        self.live = cast(list[Sequence], [*(self.choose(paths, scores, outcome) if paths else ()), *begun])
+        """Continue hypotheses with the scores of their last tokens, and keep in `live` the hypotheses that go on.
+
+        A path that is an echoed prompt chooses no token yet: its scores are noted, and once the prompt is read it goes
+        on in the next step (`read_prompts`).
+        """
+        paths, read_prompts = cast(list[Path], sequences), cast(list[Path], [])
+        if self._echoed_count and any(map(_reads_prompt, paths)):
+            paths, scores, read_prompts = self._note_prompts(paths, rows, scores, outcome)
+        self.live = cast(list[Sequence], [*(self.choose(paths, scores, outcome) if paths else ()), *read_prompts])
 
     def _note_prompts(self, paths: list[Path], rows: List[Row], scores: Scores, outcome: Outcome
                       ) -> tuple[list[Path], Scores, list[Path]]:
@@ -462,7 +467,7 @@ class PathGroup(Group):
         Returns (the other hypotheses, their scores, the hypotheses whose prompt is now read to its end). The next step
         chooses the first token of the last kind.
         """
-        begun: list[Path] = []
+        read_prompts: list[Path] = []
         reads_prompt = [*map(_reads_prompt, paths)]
         of_prompts = scores.of(rows, reads_prompt)
         log_p = of_prompts.chosen.given - of_prompts.chosen.log_sum_exp.astype(np.float64)
@@ -471,9 +476,9 @@ class PathGroup(Group):
             work = cast(Generation, path.work)
             work.note_prompt(path, [*islice(lines, row.scored)])
             if not path.unread:
-                begun += work.after_prompt(path, outcome)
+                read_prompts += work.after_prompt(path, outcome)
         chooses = [not reads for reads in reads_prompt]
-        return [*compress(paths, chooses)], scores.of(rows, chooses), begun
+        return [*compress(paths, chooses)], scores.of(rows, chooses), read_prompts
 
     @abstractmethod
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
@@ -493,7 +498,7 @@ class PathGroup(Group):
 
         The changes of this step are in `path.choice`, where `prepare` has put them.
         """
-        if not self._ruled:
+        if not self._ruled_count:
             return scores
         scores = scores.copy()
         for path, line in zip(paths, scores, strict=True):

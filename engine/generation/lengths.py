@@ -35,7 +35,7 @@ class Bound:
 
     @property
     def most(self) -> int | None:
-        """Return the most tokens; None if there is no limit."""
+        """The most tokens; None if there is no limit."""
         return min((limit for limit in (self.positions, self.together) if limit is not None), default=None)
 
     def check(self, tokens: int, at_least: bool = False) -> None:
@@ -64,7 +64,7 @@ class Lengths:
 
     @property
     def advice(self) -> str:
-        """Return the end of a message about too many tokens for the model's positions: what else the user can do."""
+        """The end of a message about too many tokens for the model's positions: what else the user can do."""
         return self.prompt.advice
 
     def name_long_context(self, longest: int) -> None:

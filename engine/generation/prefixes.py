@@ -62,7 +62,7 @@ class Prefixes:
     def __init__(self, stepper: SourceStepper, most: int):
         """most: the most tokens that idle runs keep between two calls of users."""
         self._stepper, self.most = stepper, most
-        self.found = 0
+        self.found_tokens = 0
         """The tokens that sequences have got without reading them, for statistics."""
         self.clear()
 
@@ -94,35 +94,36 @@ class Prefixes:
             self._places.setdefault(work, {})[sequence] = self._add_user(sequence, end)
 
     def catch_up(self, sequence: Sequence) -> Sequence:
-        """Give a sequence the ids that others have read; return who reads next: it, or another one that it waits for.
-
-        If it reads next, it becomes the reader of the runs up to its place that nobody else reads.
+        """Give a sequence the ids that others have read; return which sequence reads next: this one, or the one that
+        this one waits for. If this one reads next, it becomes the reader of the runs up to its place that have none.
         """
-        found: tuple[int, int] | None = None        # (the hypothesis that has read most of it, how many of its ids)
-        reads = sequence
+        source: tuple[int, int] | None = None       # (the hypothesis that has read most of its ids, how many of them)
+        next_reader = sequence
         path = _runs_to(self._places.get(sequence.work, {}).get(sequence))
         for i, run in enumerate(path):
             if run.length <= sequence.read:
                 continue
             if run.hypothesis is not None:
-                found = run.hypothesis, run.length
+                source = run.hypothesis, run.length
             elif run.reader is None or run.reader is sequence:
                 for each in path[i:]:       # it goes on to read all of them
                     each.reader = each.reader or sequence
                 break
             elif run.reader.read >= run.length:
                 assert run.reader.hypothesis is not None
-                found = run.reader.hypothesis, run.length
+                source = run.reader.hypothesis, run.length
             else:
-                reads = run.reader
+                next_reader = run.reader
                 break
-        if found is not None:
-            self.found += found[1] - sequence.read
+        if source is not None:
+            hypothesis, length = source
+            self.found_tokens += length - sequence.read     # for statistics
             before, work = sequence.hypothesis, sequence.work
-            sequence.hypothesis, sequence.read = self._stepper.cut(*found, work.number), found[1]
-            if work.move(before, sequence.hypothesis) and before is not None:
+            sequence.hypothesis, sequence.read = self._stepper.cut(hypothesis, length, work.number), length
+            is_unused = work.move(before, sequence.hypothesis)      # no other sequence of the work has `before` now
+            if is_unused and before is not None:
                 self._stepper.release([before])
-        return reads
+        return next_reader
 
     def ahead(self, sequence: Sequence) -> int:
         """Return how many first ids of a sequence need no cells of its own: the cache has them, or others read them."""
@@ -225,7 +226,7 @@ class Prefixes:
         """Return a new hypothesis of the tree's own request, with the first `length` tokens of another hypothesis."""
         assert hypothesis is not None
         if self._request is None:
-            self._request = self._stepper.open(None)
+            self._request = self._stepper.open(source=None)
         return self._stepper.cut(hypothesis, length, self._request)
 
     def _add_user(self, sequence: Sequence, end: int) -> _Run | None:
@@ -238,7 +239,7 @@ class Prefixes:
         ids, key = sequence.ids[:end].tobytes(), sequence.work.cache_key
         run = self._roots.get(key)
         if run is None:
-            run = self._roots[key] = _Run(b"", None, 0, key=key)
+            run = self._roots[key] = _Run(b"", parent=None, length=0, key=key)
         while run.length < end:
             at = run.length * ITEM
             first = ids[at : at + BLOCK * ITEM]

@@ -67,7 +67,7 @@ class Rules:
 
     @property
     def penalizes(self) -> bool:
-        """Return whether the logits of ids that came before are penalized (or, with a penalty below 1, favoured)."""
+        """Whether the logits of ids that came before are penalized (or, with a penalty below 1, favoured)."""
         return self.penalty != 1
 
     def allowed(self, length: int, prompt: int) -> IdSet | None:
@@ -131,7 +131,7 @@ class Follower:
         return child
 
     def follow(self, ids: NDArray[np.int64], length: int) -> Changes | None:
-        """Note the ids since the last call, up to `length`; return how the logits after them are changed, None: not.
+        """Note the ids since the last call, up to `length`; return the changes of the logits after them, or None.
 
         ids: [at least length]: all ids of the hypothesis. A second call with the same length returns the same.
         """

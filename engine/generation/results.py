@@ -107,7 +107,6 @@ class Generated:
     """By (layer, head), weights of cross-attention [n,S]: row i has the weights of the S source tokens in the step that
     chose ids[i]. Each row sums to 1. They are left out of comparisons with ==."""
 
-
     @property
     def ended(self) -> bool:
         """Whether an end token came, which `ids` leaves out."""
@@ -123,13 +122,13 @@ class Scored:
 
     @property
     def total(self) -> float:
-        """Return ln p of all tokens together."""
+        """The log probability, ln p, of all tokens together."""
         return float(self.log_probabilities.sum(dtype=np.float64))
 
 
 @dataclass(frozen=True)
 class Token:
-    """A new token of a request, as its handle gives it as soon as it is certain: in a beam search, at its end.
+    """A new token of a request, as its ticket gives it as soon as it is certain: in a beam search, at its end.
 
     Together the tokens of a sample are the ids of its result.
     """

@@ -81,8 +81,8 @@ class CacheRoom:
         if 0 < missing <= cells_of(self._prefixes.kept):
             self._prefixes.let_go(missing * BLOCK)
             missing = needed - self.free(entered)
-        self._spare = -1
-        if missing > 0:
+        self._count_anew()
+        if missing > 0:     # it has to wait, and gets its place among the prefixes when it enters
             self._prefixes.leave(sequence)
         return missing <= 0
 
@@ -130,7 +130,8 @@ class CacheRoom:
 
     def note_no_memory(self) -> bool:
         """Note that the system has no memory for more cells; free kept prefixes, and return whether there were any."""
-        self._memory_cells, self._spare = max(1, cells_of(self._stepper.held)), -1
+        self._memory_cells = max(1, cells_of(self._stepper.held))   # what is in use now is all that the system gives
+        self._count_anew()
         kept = self._prefixes.kept
         self._prefixes.let_go(kept)
         return kept > 0
@@ -144,8 +145,13 @@ class CacheRoom:
             self._stepper.release([hypothesis])
         # It reads its ids again, but needs no scores again after ids that it has read before.
         sequence.first_scored, sequence.read = max(sequence.first_scored, sequence.read), 0
-        sequence.hypothesis, sequence.goal, self._spare = None, 0, -1
+        sequence.hypothesis, sequence.goal = None, 0
+        self._count_anew()
         self.wait([sequence])
+
+    def _count_anew(self) -> None:
+        """Let the next `make_room` count the free cells anew."""
+        self._spare = -1
 
     def last(self, entered: List[Sequence], even_safe: bool = False) -> Sequence | None:
         """Return the sequence that gives way next, or None if none may: the last one of the lowest priority.

@@ -69,12 +69,12 @@ class Scoring(StepWork):
 
     @property
     def needs_logits(self) -> bool:
-        """Return whether it asks for all logits."""
+        """Whether it asks for all logits."""
         return self.temperature != 1 or self.seen is not None
 
     @property
     def key(self) -> Hashable:
-        """Return what the works of one group have in common."""
+        """A value that the works of one group have in common."""
         return type(self).__name__, self.needs_logits
 
     def group(self, vocab_size: int) -> Group:
@@ -131,7 +131,7 @@ class _Scorings(Group):
             begin = end
             if not sequence.unread:
                 outcome.done[work] = work.scores
-                outcome.left.append(sequence)
+                outcome.departed.append(sequence)
 
     def _add(self, work: Scoring, logits: NDArray[np.float32], read: int) -> None:
         """Add the log probabilities of some ids. logits: [n, V] after the last n of the first `read` ids."""
@@ -168,17 +168,18 @@ class LastLogits(StepWork):
         self.cached = max(map(len, prompts), default=0)
         self.scores: list[NDArray[np.float32] | None] = [None] * len(prompts)
         """The logits of each prompt. `reset` keeps them: they come again with the same bits, and may be read by now."""
-        self.left = len(prompts)
+        self.missing = len(prompts)
+        """The number of prompts without logits."""
 
     def reset(self) -> None:
         """Begin with all prompts again."""
         super().reset()
-        self.left = len(self.prompts)
+        self.missing = len(self.prompts)
 
     @property
     def rows(self) -> int:
-        """Return the number of prompts whose logits are missing."""
-        return self.left
+        """The number of prompts whose logits are missing."""
+        return self.missing
 
     def group(self, vocab_size: int) -> Group:
         """Return a new group for works with this key."""
@@ -214,11 +215,11 @@ class _LastLogits(Group):
                 logits = scores.chosen.given[begin:end]
                 begin = end
             work.scores[sequence.index] = logits.copy()
-            work.left -= 1
+            work.missing -= 1
             outcome.tokens.append((work, 0, sequence.index))
-            if not work.left:
+            if not work.missing:
                 outcome.done[work] = np.array(work.scores)
-            outcome.left.append(sequence)
+            outcome.departed.append(sequence)
 
 
 class AllLogits(StepWork):
@@ -253,4 +254,4 @@ class _AllLogits(Group):
             begin += n
             if not sequence.unread:
                 outcome.done[work] = work.scores
-                outcome.left.append(sequence)
+                outcome.departed.append(sequence)

@@ -74,8 +74,8 @@ class _WhileAlone(Stop):
 
 
 @dataclass
-class _Part:
-    """The rows of a step of one group."""
+class _GroupRows:
+    """The rows of one group in one step; a step has a list of these (`group_rows`)."""
 
     group: Group | None
     """None for parts of prompts after which no scores are wanted, of any groups."""
@@ -147,7 +147,7 @@ class StepQueue(WorkQueue):
         return self._accept(DecoderTicket(self, entry))
 
     def step(self) -> bool:
-        """Compute one step of all works, and return whether any is open then; raises the error that interrupts it."""
+        """Compute one step of all works, and return whether any work is open after it; raises an error that ends it."""
         self._check_thread()
         try:
             with self._turn.take():
@@ -178,8 +178,8 @@ class StepQueue(WorkQueue):
     @property
     def counts(self) -> tuple[int, int]:
         """(works that have entered, works that wait); cancelled works are ended first, and are in neither number."""
-        if self._left or self._mark.torn:
-            self._settle()
+        if self._departed or self._mark.torn:
+            self._settle_departed()
         entered = len(self._active)
         return entered, max(0, len(self._open) + len(self._arrived) - entered)
 
@@ -225,7 +225,7 @@ class StepQueue(WorkQueue):
                 entry.process = os.getpid()     # a step drops the entry if an interrupt comes before this line
 
     def _compute_next(self) -> bool:
-        """Compute one step of all works; return False if none is open then."""
+        """Compute one step of all works; return False if no work is open after it."""
         self._admit()
         if self._active:
             self.schedule.pace = self._pace()
@@ -363,7 +363,7 @@ class StepQueue(WorkQueue):
 
     def _open_work(self, work: StepWork) -> bool:
         """Let a work enter with its first sequence, and the others wait; return False if the first has no room."""
-        if not work.sequences:      # else they have waited for room before
+        if not work.sequences:      # otherwise the sequences have waited for room before
             work.sequences = work.begin()
         first, *others = work.sequences
         if not self.room.enter(first, self._entered):
@@ -388,16 +388,14 @@ class StepQueue(WorkQueue):
         return (work if work.entry.alone else None), work.key
 
     def _compute_pass(self, work: PassWork) -> None:
-        """Compute a work that needs one pass, between two steps; an error of it ends this work alone."""
+        """Compute a work that needs one pass, between two steps. After an error, `_run_apart` computes it up to twice
+        more, as an error may come from outside; an error of its own ends this work alone."""
         def compute(entry: DecoderEntry) -> None:
             entry.results = work.compute(self._stepper, entry.stop)
-            self._finish(entry, True)
+            self._finish(entry, end=True)
 
-        try:
-            compute(work.entry)
-        except BaseException as error:
-            if self._must_leave(error):
-                raise
+        error = self._error_alone(work.entry, compute)
+        if error is not None:
             self._run_apart([work.entry], error, compute)
 
     def _compute(self) -> None:
@@ -412,17 +410,17 @@ class StepQueue(WorkQueue):
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
         for company in dict.fromkeys(key[0] for key in self._groups):
-            parts = self._prepare_parts(company, chosen)
-            if not parts:
+            group_rows = self._prepare_rows(company, chosen)
+            if not group_rows:
                 continue
-            works = {sequence.work for part in parts for sequence in part.sequences}
+            works = {sequence.work for each in group_rows for sequence in each.sequences}
             for work in works:
                 work.steps += 1
             stop = self._stop_of(works)
             # A caller alone reads a whole prompt in one step, which another one who comes must not wait for.
             step_stop = _WhileAlone(stop, self._arrived) if read and not self.schedule.pace else stop
             try:
-                self._run_step(parts, stop, step_stop)
+                self._run_step(group_rows, stop, step_stop)
             except _OthersCame:     # this company has computed nothing; the companies before it are done
                 self._given_up = read
                 return
@@ -477,44 +475,44 @@ class StepQueue(WorkQueue):
             work.steps += 1
             unread = [sequence for sequence in self._reading if sequence.work is work]
             chosen = self.schedule.plan(len(self._groups[self._key(work)].live), unread)
-            parts = self._prepare_parts(work, chosen)
-            if not parts:       # all its sequences wait for room
+            group_rows = self._prepare_rows(work, chosen)
+            if not group_rows:       # all its sequences wait for room
                 return
-            self._run_step(parts, NEVER, NEVER)
+            self._run_step(group_rows, stop=NEVER, step_stop=NEVER)
 
-    def _run_step(self, parts: list[_Part], stop: Stop, step_stop: Stop) -> None:
+    def _run_step(self, group_rows: list[_GroupRows], stop: Stop, step_stop: Stop) -> None:
         """Compute one step of the model, hand the scores to the groups, and give tokens and results to the tickets.
 
         step_stop: ends the step of the model, before that has changed anything. stop: ends a pass of the model after
         the step, which completes results (`StepWork.completed`).
         """
         begun = time.perf_counter()
-        scores = self._stepper.step([row for part in parts for row in part.rows], step_stop)
+        scores = self._stepper.step([row for each in group_rows for row in each.rows], step_stop)
         self._step_seconds += time.perf_counter() - begun
-        self._note_hypotheses(parts, scores)
+        self._note_hypotheses(group_rows, scores)
         if self._reading:
             for sequence in self._reading:
                 if sequence.work.reserves and not sequence.unread:      # from now on its hypothesis has new tokens
                     self.prefixes.leave(sequence, forks=True)
             self._reading = [sequence for sequence in self._reading if sequence.unread]
         if not scores.finite.all():
-            scores = self._without_failed(parts, scores)
+            scores = self._without_failed(group_rows, scores)
         outcome = Outcome()
-        for part, part_scores in zip(parts, scores.split([part.rows for part in parts]), strict=True):
-            if part.group is not None and part.sequences:
-                part.group.advance(part.sequences, part.rows, part_scores, outcome)
+        for each, group_scores in zip(group_rows, scores.split([each.rows for each in group_rows]), strict=True):
+            if each.group is not None and each.sequences:
+                each.group.advance(each.sequences, each.rows, group_scores, outcome)
         self._hand_out(outcome, stop)
         self._stepper.release([hypothesis for work, hypothesis in self._freed if not work.has_ended])
         self._freed = []
 
-    def _prepare_parts(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
+    def _prepare_rows(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_GroupRows]:
         """Return the rows of a step, by groups: one token of each live sequence, and the chosen tokens of prompts.
 
         company: the work whose rows have a step of their own; None for the common step of all others. chosen:
         (sequence, how many of its tokens) of the whole plan, some of which may be of another company.
         """
         of_groups: dict[Any, list[tuple[Sequence, int]]] = {}
-        silent = _Part(group=None, sequences=[], rows=[])
+        silent = _GroupRows(group=None, sequences=[], rows=[])
         for sequence, n in chosen:
             key = self._key(sequence.work)
             if key[0] is not company:
@@ -524,7 +522,7 @@ class StepQueue(WorkQueue):
             else:
                 silent.sequences.append(sequence)
                 silent.rows.append(sequence.row(n))
-        parts = []
+        group_rows: list[_GroupRows] = []
         for key, group in self._groups.items():
             new = of_groups.get(key, [])
             if key[0] is not company or (not new and not group.live):
@@ -533,32 +531,32 @@ class StepQueue(WorkQueue):
             group.prepare(sequences)
             rows = [sequence.row(1) for sequence in group.live]
             rows += [sequence.row(n) for sequence, n in new]
-            parts.append(_Part(group, sequences, rows))
-        return [*parts, silent] if silent.rows else parts
+            group_rows.append(_GroupRows(group, sequences, rows))
+        return [*group_rows, silent] if silent.rows else group_rows
 
-    def _note_hypotheses(self, parts: list[_Part], scores: Scores) -> None:
+    def _note_hypotheses(self, group_rows: list[_GroupRows], scores: Scores) -> None:
         """Note how much the model has read of each sequence, and its new hypothesis; list old ones in `_freed`."""
         hypotheses = iter(scores.hypotheses.tolist())
-        for part in parts:
-            for sequence, row in zip(part.sequences, part.rows, strict=True):
+        for each in group_rows:
+            for sequence, row in zip(each.sequences, each.rows, strict=True):
                 before, hypothesis = sequence.hypothesis, next(hypotheses)
                 sequence.read += len(row.tokens)
                 sequence.hypothesis = hypothesis
                 if sequence.work.move(before, hypothesis):
                     self._freed.append((sequence.work, before))  # type: ignore[arg-type]
 
-    def _without_failed(self, parts: list[_Part], scores: Scores) -> Scores:
-        """End the works of rows with NaN, take their rows out of the parts, and return the scores of the other rows."""
-        sequences = [sequence for part in parts for sequence in part.sequences]
-        rows = [row for part in parts for row in part.rows]
+    def _without_failed(self, group_rows: list[_GroupRows], scores: Scores) -> Scores:
+        """End the works of rows with NaN, take their rows out of `group_rows`, and return the scores of other rows."""
+        sequences = [sequence for each in group_rows for sequence in each.sequences]
+        rows = [row for each in group_rows for row in each.rows]
         for sequence, finite in zip(sequences, scores.finite.tolist(), strict=True):
             if not (finite or sequence.work.has_ended or sequence.work.takes_nan):
                 self._finish(sequence.work.entry, sequence.work.failure(sequence))
         stays = [not sequence.work.has_ended for sequence in sequences]
-        for part in parts:
-            pairs = [(sequence, row) for sequence, row in zip(part.sequences, part.rows, strict=True)
+        for each in group_rows:
+            pairs = [(sequence, row) for sequence, row in zip(each.sequences, each.rows, strict=True)
                      if not sequence.work.has_ended]
-            part.sequences, part.rows = [sequence for sequence, _ in pairs], [row for _, row in pairs]
+            each.sequences, each.rows = [sequence for sequence, _ in pairs], [row for _, row in pairs]
         return scores.of(rows, stays)
 
     def _hand_out(self, outcome: Outcome, stop: Stop) -> None:
@@ -566,7 +564,7 @@ class StepQueue(WorkQueue):
         for work, sample, token in outcome.tokens:
             if work.entry.put(sample, token) and work.makes_tokens:
                 self.tokens_out += 1
-        for sequence in outcome.left:
+        for sequence in outcome.departed:
             self.prefixes.leave(sequence)
         for work, results in outcome.done.items():
             try:
@@ -575,10 +573,10 @@ class StepQueue(WorkQueue):
                 self._finish(work.entry, wrong)
                 continue
             self.tokens_out += work.ends(results)
-            self._finish(work.entry, True)
+            self._finish(work.entry, end=True)
         for work, error in outcome.failed.items():
             self._finish(work.entry, error)
-        for sequence in outcome.left:
+        for sequence in outcome.departed:
             if not sequence.work.has_ended and sequence.work.drop(sequence.hypothesis):
                 assert sequence.hypothesis is not None
                 self._freed.append((sequence.work, sequence.hypothesis))

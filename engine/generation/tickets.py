@@ -48,7 +48,7 @@ class TokenIterator(Iterator[Token]):
         """Return the next token as soon as it is there; raise the error of the work once, after its tokens."""
         while not self._over:
             ended = self._ticket.done       # before the tokens: if it is True, no token comes after them
-            tokens = self._ticket.tokens(self._given, 1)
+            tokens = self._ticket.tokens(self._given, most=1)
             if tokens:
                 self._given += 1
                 return tokens[0]

@@ -112,12 +112,12 @@ class StepWork(DecoderWork, ABC):
 
     @property
     def rows(self) -> int:
-        """Return the most hypotheses that it has in a step from now on; 1 unless a subclass says more."""
+        """The most hypotheses that it has in a step from now on; 1 unless a subclass says more."""
         return 1
 
     @property
     def key(self) -> Hashable:
-        """Return what the works of one group have in common: rows that compute alike."""
+        """A value that works of one group have in common, so that their rows compute alike."""
         return type(self).__name__
 
     @abstractmethod
@@ -151,22 +151,22 @@ class StepWork(DecoderWork, ABC):
         It is `use` and `drop` in one call, because every row of every step needs both.
         """
         users = self._users
-        users[after] = 1
+        users[after] = 1        # a step gives each row a new hypothesis
         if before is None:
             return False
-        left = users.pop(before) - 1
-        if left:
-            users[before] = left
-        return not left
+        others = users.pop(before) - 1
+        if others:
+            users[before] = others
+        return not others
 
     def drop(self, hypothesis: int | None) -> bool:
         """Count one sequence less that has a hypothesis, and return whether no sequence has it any more."""
         if hypothesis is None:
             return False
-        left = self._users.pop(hypothesis) - 1
-        if left:
-            self._users[hypothesis] = left
-        return not left
+        others = self._users.pop(hypothesis) - 1
+        if others:
+            self._users[hypothesis] = others
+        return not others
 
 
 class DecoderEntry(Entry):
@@ -180,8 +180,8 @@ class DecoderEntry(Entry):
 
     def __init__(self, number: int, work: DecoderWork, priority: int, owner: Hashable, stop: OwnStop, session: object,
                  pace: Any):
-        """session: the session that the work belongs to, if there is one. pace: the most seconds of a step that
-        the session allows."""
+        """session: the session that the work belongs to, if there is one. pace: the limits that the session sets
+        for the time of steps, a `Pace` of schedule.py, or None."""
         super().__init__(number, priority, owner, stop)
         self.work: Any = work if work.known is None else None
         """The work; None after its end."""
@@ -189,7 +189,7 @@ class DecoderEntry(Entry):
         self.results: Any = work.known
         self.alone = False
         """Whether its rows have steps of their own, because a step with them and others raised an error."""
-        self.entered = False        # whether it has entered before
+        self.entered = False        # whether it has entered before, so that its tokens are not counted once more
         self.skipped = 0
         """How many tokens will come once more, and are not given again, after a work began anew."""
         if work.known is None:
@@ -242,7 +242,7 @@ class Sequence:
 
     @property
     def unread(self) -> int:
-        """Return how many ids the model has not read."""
+        """The number of ids that the model has not read."""
         return self.length - self.read
 
     def row(self, n: int) -> Row:
@@ -273,7 +273,7 @@ class Outcome:
     """The results of the works that ended."""
     failed: dict[StepWork, EngineError] = field(default_factory=dict)
     """The errors of the works that cannot go on."""
-    left: list[Sequence] = field(default_factory=list)
+    departed: list[Sequence] = field(default_factory=list)
     """Sequences that do not go on; their work may go on with others."""
 
 

@@ -24,6 +24,9 @@ from ..uncertainty.measures import entropy
 from ..weights.modules import softmax
 from .runner import HeadRunner
 
+CANDIDATES = 20
+"""How many answers of a text may be in its set of answers, whose losses are at most a limit from a calibration."""
+
 
 @dataclass(frozen=True)
 class Answering(Options):
@@ -52,12 +55,8 @@ def answer_windows(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answeri
     return tokenizer.windows(pairs, stride, limit, stop=stop)
 
 
-CANDIDATES = 20
-"""How many answers of a text may be in its set of answers, whose losses are at most a limit from a calibration."""
-
-
 def candidates(impossible: bool) -> Answering:
-    """Return the settings with which `answer` finds all candidates of a set; impossible: "no answer" may be one."""
+    """Return the settings with which `answer` finds all candidates of a set. impossible: may "no answer" be one?"""
     return Answering(top_k=CANDIDATES, handle_impossible_answer=impossible)
 
 

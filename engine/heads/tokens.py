@@ -13,9 +13,9 @@ The score of an entity is the mean of the scores of its tokens or words.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,8 @@ WORDS = ("spaces", "tokenizer")
 """Rules for which token goes on with a word: "spaces" is the pipeline's rule, which looks for "##" or for a space
 before the token; "tokenizer" asks the tokenizer, which is right even if a token's offsets include the space before it.
 """
+_Join: TypeAlias = Callable[[Sequence[str]], str]
+"""`TokenTexts.join`: returns the text of tokens, given by their own texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +161,7 @@ def _entities_of_window(runner: HeadRunner, text: str, places: Places, logits: n
 
 def _tagged_tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, tagging: Tagging,
                    starts: list[int] | None) -> Iterator[_Token]:
-    """Yield the tokens of a window with their tags, without special tokens; the arguments are as before."""
+    """Yield the tokens of a window with their tags, without special ones. Arguments: as for `_entities_of_window`."""
     prefix = runner.encoder.tokenizer.continuing_prefix
     previous_word: int | None = None
     probabilities = softmax(logits) if runner.calibration is None else runner.probabilities(logits).astype(np.float32)
@@ -184,7 +186,7 @@ def _tagged_tokens(runner: HeadRunner, text: str, places: Places, logits: np.nda
                      probabilities=probabilities[i], goes_on=goes_on)
 
 
-def _split_into_groups(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
+def _split_into_groups(tokens: Iterable[_Token], joins: Callable[[_Token, _Token], bool]) -> Iterator[list[_Token]]:
     """Yield the tokens in groups; joins(before, token) says whether a token joins the group of the token before it."""
     group: list[_Token] = []
     for token in tokens:
@@ -196,8 +198,8 @@ def _split_into_groups(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_T
         yield group
 
 
-def _join_word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
-    """Return the word of these tokens, with the label and the score of the strategy; join: `TokenTexts.join`."""
+def _join_word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: _Join) -> _Token:
+    """Return the word of these tokens, with the label and the score of the strategy."""
     if len(tokens) == 1:        # all strategies give it its own tag
         return replace(tokens[0], text=join([tokens[0].text]))
     rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])
@@ -220,7 +222,7 @@ def _without_prefix(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
-def _make_entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
+def _make_entity(tokens: Sequence[_Token], join: _Join) -> dict[str, Any]:
     """Return the entity of these tokens or words; its name is the part of the label after the first hyphen."""
     score = tokens[0].score if len(tokens) == 1 else np.mean(np.array([token.score for token in tokens], np.float32))
     return {"entity_group": tokens[0].label.split("-", 1)[-1], "score": float(score),

@@ -98,4 +98,4 @@ def zero_shot_labels(runner: HeadRunner, logits: np.ndarray, labels: Sequence[st
         scores = FUNCTIONS["softmax"](logits[:, [contradiction, entailment]])[:, 1]
     else:
         scores = FUNCTIONS["softmax"](logits[:, entailment])
-    return best_labels(labels, scores.tolist(), top_k, {} if runner.calibration is None else {"calibrated": False})
+    return best_labels(labels, scores.tolist(), top_k, more={} if runner.calibration is None else {"calibrated": False})

@@ -250,5 +250,5 @@ class Generator(ChatMethods):
         entered, waiting = queue.counts
         return Statistics(**vars(self._decoder.statistics()), open_requests=entered, waiting_calls=waiting,
                           tokens_in=queue.tokens_in, tokens_out=queue.tokens_out, kept_tokens=queue.prefixes.kept,
-                          found_tokens=queue.prefixes.found, read_tokens=queue.tokens_read,
+                          found_tokens=queue.prefixes.found_tokens, read_tokens=queue.tokens_read,
                           times_given_way=queue.room.gave_way)

@@ -24,34 +24,34 @@ class Submission(OfOneProcess):
 
     _instead = "send what result() returns"
 
-    def __init__(self, handle: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
+    def __init__(self, ticket: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
                  pieces: Callable[[Iterator[Token]], Pieces]):
         """finish: makes the result of the request from the number of its one work, 0, and the results of the queue.
 
         samples: how many results the request has. pieces: turns an iterator of tokens into pieces.
         """
-        self._handle, self._finish, self._samples, self._pieces = handle, finish, samples, pieces
+        self._ticket, self._finish, self._samples, self._pieces = ticket, finish, samples, pieces
 
     def cancel(self) -> None:
         """End the request; threads that wait for it get `Cancelled`. A request that has ended does not change."""
-        self._handle.cancel()
+        self._ticket.cancel()
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the result, and return it as `generate` does; raises the error of this request.
 
         timeout: seconds after which this raises `TimedOut`; the request goes on.
         """
-        return self._finish(0, self._handle.result(timeout))
+        return self._finish(0, self._ticket.result(timeout))
 
     @property
     def finish_reason(self) -> str | None:
         """Why the request ended, as `Stream.finish_reason`, for the first of several results; None before."""
-        return finish_reason(self._handle)
+        return finish_reason(self._ticket)
 
     @property
     def done(self) -> bool:
         """Whether the request has ended, with a result or an error."""
-        return self._handle.done
+        return self._ticket.done
 
     def __iter__(self) -> Iterator[Piece]:
         """Return an iterator over all pieces, from the first one on, as `Generator.stream` yields them.
@@ -61,7 +61,7 @@ class Submission(OfOneProcess):
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        return self._pieces(iter(self._handle))
+        return self._pieces(iter(self._ticket))
 
 
 class Session(OfOneProcess):
@@ -106,14 +106,14 @@ class Session(OfOneProcess):
         requests = prepare_one(self._generator, "submit", source, prompt, options, Stop(until, LATE_REQUEST),
                                several=True)
         self._check_open()
-        handle = self._model.queue.submit(requests.works[0], priority, owner, until, session=self, pace=self._pace)
+        ticket = self._model.queue.submit(requests.works[0], priority, owner, until, session=self, pace=self._pace)
         if self._closed:        # by another thread, which may have cancelled all requests before this one came
-            handle.cancel()
+            ticket.cancel()
             self._check_open()
-        return Submission(handle, requests.finish, requests.samples, pieces_of(self._model, requests.works[0]))
+        return Submission(ticket, requests.finish, requests.samples, pieces_of(self._model, requests.works[0]))
 
     def step(self) -> bool:
-        """Compute one step of all requests, and return whether anything is left to do."""
+        """Compute one step of all calls of the model, and return whether a request of this session is still open."""
         self._check_open()
         self._model.queue.step()
         return bool(self._model.queue.entries(self))

@@ -85,7 +85,7 @@ class Pieces(OfOneProcess, Iterator[Piece]):
             raise StopIteration
         place, self._returned = self._returned, self._returned + 1
         if self._text is None:
-            return Piece(token.id, None, self._logprob_of(place))
+            return Piece(token.id, text=None, logprob=self._logprob_of(place))
         text = self._text.add(token.id)
         if self._text.waits:        # look ahead: if this is the last token, its piece gets the text that waits
             self._ahead = self._next_token()
@@ -158,10 +158,10 @@ class Stream(OfOneProcess, Iterator[Piece]):
     @property
     def finish_reason(self) -> str | None:
         """Why the stream ended: as `Generated.finish_reason`, or "cancelled", "deadline" or "error"; None before."""
-        handle = self._tokens.handle
-        if self._stop.cancelled and (handle is None or not handle.done):
+        ticket = self._tokens.ticket
+        if self._stop.cancelled and (ticket is None or not ticket.done):
             return "cancelled"
-        return None if handle is None else finish_reason(handle)
+        return None if ticket is None else finish_reason(ticket)
 
     def __enter__(self) -> Stream:
         return self
@@ -170,13 +170,13 @@ class Stream(OfOneProcess, Iterator[Piece]):
         self.cancel()
 
 
-def finish_reason(handle: DecoderTicket) -> str | None:
+def finish_reason(ticket: DecoderTicket) -> str | None:
     """Return the `Stream.finish_reason` of a request with one result; None before its end."""
-    if not handle.done:
+    if not ticket.done:
         return None
-    match handle.error:
+    match ticket.error:
         case None:
-            return str(handle.result()[0].finish_reason)
+            return str(ticket.result()[0].finish_reason)
         case Cancelled():
             return "cancelled"
         case TimedOut():
@@ -189,27 +189,29 @@ class _WorkTokens(Iterator[Token]):
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         self._queue, self._work, self._stop = model.queue, work, stop
-        self.handle: DecoderTicket | None = None     # None before the first `next`
+        self.ticket: DecoderTicket | None = None     # None before the first `next`
         self._tokens: Iterator[Token] = iter(())
 
     def __next__(self) -> Token:
         if self._stop.cancelled:
             raise StopIteration
-        if self.handle is None:
-            self.handle = self._queue.submit(self._work, owner=object(), stop=self._stop)
-            self._tokens = iter(self.handle)
+        if self.ticket is None:     # each stream is an owner of its own, so that streams get equal shares of the tokens
+            self.ticket = self._queue.submit(self._work, owner=object(), stop=self._stop)
+            self._tokens = iter(self.ticket)
         try:
             token = next(self._tokens)
         except EngineError as error:
-            self.cancel()       # a late work would keep its rows until another call steps
+            # Nobody may step after this error. A work whose deadline has passed would keep its rows of the batch until
+            # somebody does; `cancel` ends it now.
+            self.cancel()
             if isinstance(error, Cancelled):
                 raise StopIteration from None
             raise
-        if self._stop.cancelled:
+        if self._stop.cancelled:    # it was cancelled while it waited: the token is dropped
             raise StopIteration
         return token
 
     def cancel(self) -> None:
         """End the work, if it has begun."""
-        if self.handle is not None:
-            self.handle.cancel()
+        if self.ticket is not None:
+            self.ticket.cancel()

@@ -19,8 +19,8 @@ from ..weights.parameters import expected_shapes
 
 LOG = logging.getLogger("engine")
 
-TASKS = TASK_OF_CLASS | {"ForAudioClassification": "classify", "ForMultipleChoice": "choose",
-                         "ForNextSentencePrediction": "next"}
+TASK_OF_ENDING = TASK_OF_CLASS | {"ForAudioClassification": "classify", "ForMultipleChoice": "choose",
+                                   "ForNextSentencePrediction": "next"}
 """The task of each kind of model that has a head, by the end of the name of its class."""
 _OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector|"
                        r"\w*predictions)(?:\.|$)")
@@ -58,7 +58,7 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
     out.
     """
     name = class_name(values)
-    task = next((task for end, task in TASKS.items() if name.endswith(end)), None)
+    task = next((task for end, task in TASK_OF_ENDING.items() if name.endswith(end)), None)
     left_out = [tensor for tensor in unread if _OF_HEADS.match(tensor)]
     if task is not None and task not in tasks and left_out:
         LOG.warning("%s: config.json names %s, and the engine does not run its head: %s are left out; encode and "

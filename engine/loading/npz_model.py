@@ -31,7 +31,7 @@ from ..files.npz import read_npz, write_npz
 from ..files.reading import MAX_JSON, FormatError, naming, parse_object, within
 from ..model.config import NEW_IN_VERSION_2, ModelConfig
 from ..model.generation_config import GenerationConfig
-from ..model.head import TASKS, WIDE_ROWS, HeadConfig
+from ..model.head import ROWS_OF_TASKS, WIDE_ROWS, HeadConfig
 from ..model.image_config import ImageConfig
 from ..model.precision import FORMATS, STORED
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
@@ -389,8 +389,8 @@ def _holds_images(document: Mapping[str, Any]) -> bool:
 
 def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...]:
     """Return the heads that the entry "heads" describes; removes their arrays from `arrays`."""
-    if not isinstance(document, list) or len(document) > len(TASKS):
-        raise FormatError(f"the entry heads must list at most {len(TASKS)} heads, not {shown(document)}")
+    if not isinstance(document, list) or len(document) > len(ROWS_OF_TASKS):
+        raise FormatError(f"the entry heads must list at most {len(ROWS_OF_TASKS)} heads, not {shown(document)}")
     return tuple(Head(config, take_arrays(arrays, f"{_HEADS}{config.task}."))
                  for config in map(HeadConfig.from_json, document))
 

@@ -84,7 +84,7 @@ def prepare_chat_stream(model: Any, messages: Any, options: ChatOptions, stop: S
     with located(conversation_place(0, single)):
         prompt = model.chat_prompts.ids(conversation, options, stop)
     generate_options = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
-    return prepare_one(model, "stream", prompt, None, generate_options, stop)
+    return prepare_one(model, "stream", source=prompt, prompt=None, options=generate_options, stop=stop)
 
 
 CHAT = DecoderMethod("chat", ChatOptions, check_chats, _prepare)

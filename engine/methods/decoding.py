@@ -108,7 +108,7 @@ class DecoderMethod(NamedMethod[AnyOptions], Generic[AnyOptions, AnyPrepared]):
     def run(self, model: Any, inputs: Any, options: AnyOptions, stop: Stop = NEVER) -> Any:
         """Return a list of the results of all inputs, or for one input its result."""
         self.needs(model)
-        prepared = self.prepare(model, inputs, options, stop, None)
+        prepared = self.prepare(model, inputs, options, stop, None)     # None: messages count the inputs from 0
         results = [*prepared.results(stop)]
         return results[0] if prepared.single else results
 

@@ -24,7 +24,7 @@ from ..text.sentences import add_prompt, choose_prompt, read_sentences, slices
 from ..text.tokens import Tokens
 from .columns import fixed_lists
 from .method import EncodingModel, Listed, Method, listed_sentences, with_role_prompt
-from .workload import NUMBER, Cost, Slice, Workload, sentence_vectors, token_vectors
+from .workload import NUMBER_BYTES, Cost, Slice, Workload, sentence_vectors, token_vectors
 
 OUTPUTS = ("sentence_embedding", "token_embeddings", None)
 """The values of the option `output_value`, as in sentence-transformers; None returns both in a dictionary."""
@@ -112,7 +112,9 @@ class _Encoding(Workload):
         return super().parts(most, most_characters)
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
-        """Return the tokens of some inputs, and how many of them are of the prompt, which pooling may leave out."""
+        """Return a slice with the tokens of some inputs. A single short text may stay unread until its batch is
+        computed (`UnreadText`). `Tokens.skips` has how many tokens of each are of the prompt, where pooling leaves it
+        out."""
         inputs = self._unprompted[places.start : places.stop]
         if isinstance(inputs, Images):
             assert isinstance(self._encoder, ImageEncoder)
@@ -120,7 +122,7 @@ class _Encoding(Workload):
         encoder = _of_texts(self._encoder)
         if self._are_ids:
             return Slice(places, _tokens_of_ids(encoder, inputs, places.start))
-        return Slice(places, encoder.unread(inputs, self._prompt, stop))
+        return Slice(places, encoder.tokens_or_unread(inputs, self._prompt, stop))
 
     def _finish(self, vectors: np.ndarray) -> np.ndarray:
         """Return vectors [n, whole_width], cut to the width of the results and normalized if the options say so."""
@@ -160,7 +162,7 @@ class _Vectors(_Encoding):
 
     def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions):
         super().__init__(encoder, inputs, options, computation=sentence_vectors(encoder),
-                         cost=Cost(sequence=NUMBER * encoder.whole_width))
+                         cost=Cost(sequence=NUMBER_BYTES * encoder.whole_width))
         self.results = np.empty((len(inputs), self._width), np.float32)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
@@ -180,7 +182,7 @@ class _TokenVectors(_Encoding):
 
     def __init__(self, encoder: VectorEncoder, inputs: Sequence[Any], options: EncodeOptions):
         super().__init__(encoder, inputs, options, computation=token_vectors(encoder),
-                         cost=Cost(token=NUMBER * encoder.token_width))
+                         cost=Cost(token=NUMBER_BYTES * encoder.token_width))
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the vectors of the tokens of each sequence, or the dictionary of its features."""

@@ -41,7 +41,7 @@ class _SparseVectors(Workload):
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], most: int | None):
         """most: how many words of a text are kept, those with the largest numbers; None for all."""
         super().__init__(Computation(runner.encoder.queue, partial(sparse_rows, runner)), inputs,
-                         lambda texts, stop: runner.encoder.unread(texts, stop=stop),
+                         tokenize=lambda texts, stop: runner.encoder.tokens_or_unread(texts, stop=stop),
                          results=[NOTHING] * len(inputs),       # a text without tokens gets no row
                          cost=Cost(sequence=_WORD * min(_WORDS, runner.config.outputs)))
         self._runner, self._most = runner, most

@@ -28,7 +28,7 @@ from ..text.tokens import Tokens
 from ..weights.modules import normalize
 from .columns import fixed_lists, lists
 from .method import EncodingModel, Method, check_role
-from .workload import NUMBER, Cost, Slice, Workload, head_logits, token_vectors
+from .workload import NUMBER_BYTES, Cost, Slice, Workload, head_logits, token_vectors
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class _LateVectors(Workload):
     def __init__(self, encoder: TextEncoder, late: LateConfig, inputs: Sequence[Sentence],
                  options: EncodeTokensOptions):
         width, tokenizer = encoder.token_width, encoder.tokenizer_of(late.limit(options.task, encoder.limit))
-        super().__init__(token_vectors(encoder), inputs,
-                         lambda texts, stop: _expanded(tokenizer(list(texts), stop), late, options.task),
-                         [np.zeros((0, 0), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
+        super().__init__(token_vectors(encoder), inputs, cost=Cost(token=NUMBER_BYTES * width),
+                         tokenize=lambda texts, stop: _expanded(tokenizer(list(texts), stop), late, options.task),
+                         results=[np.zeros((0, 0), np.float32)] * len(inputs))      # for texts without tokens
         self._late, self._task = late, options.task
         # Vectors that have length 1 already are not scaled again, which would change their bits.
         self._scales = options.normalize_embeddings and not encoder.scales_tokens
@@ -75,8 +75,9 @@ class _HeadVectors(Workload):
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], *, normalized: bool):
         width = runner.config.outputs
-        super().__init__(head_logits(runner), inputs, lambda texts, stop: runner.encoder.unread(texts, stop=stop),
-                         [np.zeros((0, width), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
+        super().__init__(head_logits(runner), inputs, cost=Cost(token=NUMBER_BYTES * width),
+                         tokenize=lambda texts, stop: runner.encoder.tokens_or_unread(texts, stop=stop),
+                         results=[np.zeros((0, width), np.float32)] * len(inputs))  # for texts without tokens
         self._scales = normalized and not runner.config.ends_with_normalize     # scaled twice, bits would change
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:

@@ -22,7 +22,7 @@ from ..queues.work import Work
 from ..text.sentences import read_texts
 from ..text.tokens import Tokens
 from .method import EncodingModel, Method, listed_texts
-from .workload import DICTIONARY, NUMBER, Computation, Cost, Slice, Workload
+from .workload import DICTIONARY_BYTES, NUMBER_BYTES, Computation, Cost, Slice, Workload
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Words(Workload):
         targets: the ids to choose from, int64 [n]; None for the whole vocabulary.
         """
         super().__init__(Computation(runner.encoder.queue, partial(_mask_logits, runner)), texts,
-                         cost=Cost(sequence=NUMBER * runner.config.outputs + DICTIONARY * top_k))
+                         cost=Cost(sequence=NUMBER_BYTES * runner.config.outputs + DICTIONARY_BYTES * top_k))
         self._runner, self._top_k, self._targets = runner, top_k, targets
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:

@@ -60,7 +60,8 @@ def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, confi
                        for result in results]
         return results if samples > 1 else results[0]
 
-    return PreparedWorks(model.queue, works, finish, partial(place_of, places=places), isinstance(inputs, str), samples)
+    return PreparedWorks(model.queue, works, finish, partial(place_of, places=places), single=isinstance(inputs, str),
+                         samples=samples)
 
 
 def _heads(model: PreparedModel, value: Any) -> dict[AttentionHead, AttentionHead]:
@@ -84,7 +85,7 @@ def prepare_one(model: GeneratingModel, called: str, source: Any, prompt: Any, o
     if config.num_return_sequences > 1 and not several:
         raise InputError(f"{called} gives one result; leave out num_return_sequences")
     options = replace(options, prompts=None if prompt is None else [prompt])
-    return _requests(model.prepared, [source], options, config, stop, None)
+    return _requests(model.prepared, [source], options, config, stop, places=None)
 
 
 GENERATE = DecoderMethod("generate", GenerateOptions, lambda model: model.prepared, _prepare)

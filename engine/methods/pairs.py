@@ -65,14 +65,15 @@ def pair_logits(runner: HeadRunner, pairs: Sequence[Any],
 
     finish: makes the result of the call from the logits, float32 [pairs, outputs].
     """
-    return Logits(runner, pairs, runner.encoder.tokenizer.pairs, finish)
+    return Logits(runner, pairs, tokenize=runner.encoder.tokenizer.pairs, finish=finish)
 
 
 class QueryLogits(Logits):
     """The workload for the logits of one query with each of some documents: float32 [documents, outputs]."""
 
     def __init__(self, runner: HeadRunner, query: str, texts: Sequence[str], finish: Callable[[np.ndarray], Any]):
-        super().__init__(runner, [(query, text) for text in texts], runner.encoder.tokenizer.pairs, finish)
+        super().__init__(runner, [(query, text) for text in texts], tokenize=runner.encoder.tokenizer.pairs,
+                         finish=finish)
         self._tokenizer, self._query, self._documents = runner.encoder.tokenizer, query, texts
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:

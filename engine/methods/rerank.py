@@ -29,7 +29,7 @@ from ..text.sentences import add_prompt, check_text, choose_prompt
 from ..text.tokens import Tokens
 from .method import Method
 from .pairs import QueryLogits, listed_documents, listed_pairs, pair_logits, read_pairs
-from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload
+from .workload import DICTIONARY_BYTES, NUMBER_BYTES, Cost, Slice, Workload
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class _Prompts(Workload):
         """finish: makes the result of the call from the logits of all pairs, float32 [n]."""
         queries = [query for query, _ in pairs]
         super().__init__(PromptLogits(model.queue, model.answers, queries, options.cache_key), pairs,
-                         results=np.zeros(len(pairs), np.float32), cost=Cost(sequence=NUMBER + DICTIONARY))
+                         results=np.zeros(len(pairs), np.float32), cost=Cost(sequence=NUMBER_BYTES + DICTIONARY_BYTES))
         self._model, self._instruction, self._finish = model, options.instruction, finish
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
@@ -169,7 +169,7 @@ def _workload(model: Any, query: str | None, pairs: Sequence[tuple[str, str]],
     if options.instruction is not None:
         raise InputError("a cross-encoder reads no instruction; leave it out")
     runner = model.cross_encoder.runner_of("classify")
-    prompt = choose_prompt(runner.encoder.text, None, None)
+    prompt = choose_prompt(runner.encoder.text, prompt=None, prompt_name=None)     # the default one, if any
     if query is None:
         return pair_logits(runner, add_prompt(prompt, pairs), lambda logits: finish(logits[:, 0]))
     return QueryLogits(runner, prompt + query, [text for _, text in pairs], lambda logits: finish(logits[:, 0]))
@@ -178,8 +178,8 @@ def _workload(model: Any, query: str | None, pairs: Sequence[tuple[str, str]],
 def _prepare_scores(model: Any, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions
                     ) -> Workload:
     """Return the workload of `predict`: the scores of pairs, or their logits."""
-    return _workload(model, None, pairs, options,
-                     lambda logits: logits if options.logits else model.scores_of(logits))
+    return _workload(model, query=None, pairs=pairs, options=options,
+                     finish=lambda logits: logits if options.logits else model.scores_of(logits))
 
 
 def _prepare_ranks(model: Any, query_and_texts: tuple[str, list[str]], options: RerankerRankOptions) -> Workload:

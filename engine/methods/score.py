@@ -61,7 +61,7 @@ def _prepare(model: GeneratingModel, arguments: tuple[Any, Any], options: ScoreO
         with located(place_of(i, places)):
             works.append(prepared.scoring(request, tokens, temperature=temperature))
     return PreparedWorks(prepared.queue, works, lambda i, scores: Scored(np.array(scores, np.float32)),
-                         partial(place_of, places=places), single)
+                         partial(place_of, places=places), single=single)
 
 
 def own_tokens(model: PreparedModel, inputs: Any, stop: Stop = NEVER, *, special: bool = True,
@@ -70,8 +70,8 @@ def own_tokens(model: PreparedModel, inputs: Any, stop: Stop = NEVER, *, special
 
     special: whether a text gets the tokenizer's special tokens. places: the names of the inputs in messages.
     """
-    prompted = read_requests(model, inputs, None, model.generation, stop, places=places, special=special,
-                             bound=model.lengths.scored, cache_key=cache_key)
+    prompted = read_requests(model, inputs, prompts=None, config=model.generation, stop=stop, places=places,
+                             special=special, bound=model.lengths.scored, cache_key=cache_key)
     tokens = [ids_array("an input", request.prompt).tolist() for request in prompted]
     requests = [replace(request, prompt=ids[:1]) for request, ids in zip(prompted, tokens, strict=True)]
     return requests, [ids[1:] for ids in tokens]

@@ -16,7 +16,7 @@ from ..heads.runner import HeadRunner
 from ..heads.tokens import Tagging, check_tagging, entities_of, first_of_words, read_words, tag_windows
 from ..text.sentences import read_texts
 from .method import Listed, Method, listed, listed_texts
-from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
+from .workload import DICTIONARY_BYTES, NUMBER_BYTES, Cost, Slice, Workload, head_logits
 
 _PLACE = 300
 """Estimated bytes that `Places` takes for each token: its text, and where it stands."""
@@ -54,7 +54,7 @@ class WindowedTexts(Workload, ABC):
 
     def __init__(self, runner: HeadRunner, texts: Sequence[Any]):
         super().__init__(head_logits(runner), texts,
-                         cost=Cost(token=NUMBER * runner.config.outputs + _PLACE + DICTIONARY))
+                         cost=Cost(token=NUMBER_BYTES * runner.config.outputs + _PLACE + DICTIONARY_BYTES))
         self._runner = runner
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:

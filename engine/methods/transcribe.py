@@ -94,7 +94,7 @@ def _prepare(model: Any, audio: Any, options: TranscribeOptions, stop: Stop = NE
     transcription = model.transcription
     wanted = transcription.wanted(options.language, options.task, options.timestamps, options.settings)
     items = check_recordings(audio, options.max_seconds)
-    return Recordings(transcription, items, wanted, options.max_seconds, is_recording(audio))
+    return Recordings(transcription, items, wanted, options.max_seconds, single=is_recording(audio))
 
 
 TRANSCRIBE = DecoderMethod("transcribe", TranscribeOptions, lambda model: model.transcription, _prepare)

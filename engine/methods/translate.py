@@ -40,10 +40,9 @@ def choose_languages(family: str, languages: dict[str, int], sources: Sequence[N
     """Return (the sources with their language tokens, the generation settings for the target language).
 
     sources: the ids of each source, int64 [S]. languages: of `language_ids`. source, target: codes, or None to change
-    nothing. A Marian model reads
-    the token of the target language in front of the source. The other models write it as the first token of the result,
-    and read the token of the source language in front of the source or at its end. Raises `InputError`, and
-    `UnsupportedError` for a model that has no languages to choose from.
+    nothing. A Marian model reads the token of the target language in front of the source. The other models write it as
+    the first token of the result, and read the token of the source language in front of the source or at its end.
+    Raises `InputError`, and `UnsupportedError` for a model that has no languages to choose from.
     """
     if source is None and target is None:
         return list(sources), {}

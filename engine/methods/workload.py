@@ -117,14 +117,14 @@ class Cost(NamedTuple):
     def of(self, sequences: int, tokens: int) -> int:
         """Return an estimate of the bytes of a call. tokens: the sum over all sequences."""
         ids_and_type = 4 + 4     # int32
-        return sequences * (_SEQUENCE + self.sequence) + tokens * (ids_and_type + self.token)
+        return sequences * (_SEQUENCE_BYTES + self.sequence) + tokens * (ids_and_type + self.token)
 
 
-_SEQUENCE = 800
+_SEQUENCE_BYTES = 800
 """Estimated bytes of a sequence beside its tokens and results: three arrays, and places in lists."""
-NUMBER = 24
+NUMBER_BYTES = 24
 """Estimated bytes of a number of a vector: in its row, among all rows, as a function changes it, and in JSON."""
-DICTIONARY = 400
+DICTIONARY_BYTES = 400
 """Estimated bytes of a dictionary for a label, a rank or a tag, with its values, and as JSON."""
 
 
@@ -206,10 +206,10 @@ class Logits(Workload):
         dictionaries: the number of dictionaries in the result of an input, for its cost.
         """
         outputs = runner.config.outputs
-        super().__init__(head_logits(runner), inputs, tokenize or (
-                lambda texts, stop: runner.encoder.unread(texts, stop=stop)),
-                         np.zeros((len(inputs), outputs), np.float32),
-                         cost=Cost(sequence=NUMBER * outputs + DICTIONARY * dictionaries))
+        super().__init__(head_logits(runner), inputs,
+                         tokenize or (lambda texts, stop: runner.encoder.tokens_or_unread(texts, stop=stop)),
+                         results=np.zeros((len(inputs), outputs), np.float32),
+                         cost=Cost(sequence=NUMBER_BYTES * outputs + DICTIONARY_BYTES * dictionaries))
         self._finish = finish
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:

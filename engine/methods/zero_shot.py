@@ -18,7 +18,7 @@ from ..text.sentences import slices
 from ..text.tokens import counting_tokens
 from ..weights.modules import normalize, sigmoid, softmax
 from .method import EncodingModel
-from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits, sentence_vectors
+from .workload import DICTIONARY_BYTES, NUMBER_BYTES, Cost, Slice, Workload, head_logits, sentence_vectors
 
 IMAGE_TEMPLATE = "This is a photo of {}."
 """The default sentence about a label of an image, as in the pipeline of transformers."""
@@ -29,9 +29,13 @@ class ZeroShotLabels(Workload):
 
     def __init__(self, runner: HeadRunner, texts: Sequence[str], labels: Sequence[str], template: str | None,
                  multi_label: bool, top_k: int | None):
-        """Raises `InputError` for a hypothesis that is too long, and `UnsupportedError` for another classifier."""
+        """template: of the hypotheses, with {} for a label. multi_label, top_k: as for `Engine.classify`.
+
+        Raises `InputError` for a hypothesis that is too long, and `UnsupportedError` for another classifier.
+        """
         entailment_of(runner)
-        super().__init__(head_logits(runner), texts, cost=Cost(sequence=NUMBER * runner.config.outputs + DICTIONARY))
+        super().__init__(head_logits(runner), texts,
+                         cost=Cost(sequence=NUMBER_BYTES * runner.config.outputs + DICTIONARY_BYTES))
         self._runner, self._labels, self._multi_label, self._top_k = runner, labels, multi_label, top_k
         self._hypotheses = hypotheses_of(runner, labels, template)
         self.sequences = len(labels)
@@ -85,12 +89,12 @@ class ImageLabels(Workload):
                                    "trained, as CLIP, to compare labels with each other; leave it out, or give each "
                                    "label beside its opposite in a call of its own, such as candidate_labels=['a cat', "
                                    "'no cat'], or load a SigLIP, which gives each label its own probability")
-        super().__init__(sentence_vectors(encoder), images, encoder.tokens,
-                         cost=Cost(sequence=NUMBER * encoder.whole_width + DICTIONARY * len(labels)))
+        super().__init__(sentence_vectors(encoder), images, tokenize=encoder.tokens,
+                         cost=Cost(sequence=NUMBER_BYTES * encoder.whole_width + DICTIONARY_BYTES * len(labels)))
         self._texts, self._scale, self._bias = model.text_encoder, settings.scale, settings.bias
         self._labels, self._top_k = labels, top_k
         self._sentences = sentences_about(labels, template or IMAGE_TEMPLATE)
-        self._directions: np.ndarray | None = None      # of the sentences, computed for the first slice
+        self._directions: np.ndarray | None = None      # of `_directions_of_labels`, from the first slice on
 
     def end(self, part: Slice, stop: Stop = NEVER) -> None:
         """Make the labels of each image of a slice from its vector, which `take` has put into the results.

@@ -21,7 +21,7 @@ from .json_values import plain_fields, with_tuples
 from .late_config import LateConfig
 from .spelling import Spelling
 
-TASKS: dict[str, tuple[str, ...]] = {
+ROWS_OF_TASKS: dict[str, tuple[str, ...]] = {
     "classify": ("first", "last", "all", "first_two", "first_mean"), "tag": ("all",), "answer": ("all",),
     "fill_mask": ("asked",), "encode_sparse": ("all",), "encode_tokens": ("all", "rest"), "transcribe": ("all",)}
 """{task of a head: the `ROWS` that it may read}. A task has the name of the method that runs it, which is a method of
@@ -105,7 +105,7 @@ class HeadConfig:
     """The configuration of one head of an encoder."""
 
     task: str
-    """One of `TASKS`."""
+    """One of `ROWS_OF_TASKS`."""
     rows: str
     """One of `ROWS`."""
     steps: tuple[Step, ...]
@@ -139,7 +139,7 @@ class HeadConfig:
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for an impossible head."""
         problems = [f"{name} must be one of {', '.join(allowed)}, not {shown(getattr(self, name))}"
-                    for name, allowed in (("task", [*TASKS]), ("rows", ROWS), ("function", FUNCTIONS),
+                    for name, allowed in (("task", [*ROWS_OF_TASKS]), ("rows", ROWS), ("function", FUNCTIONS),
                                           ("pair_function", PAIR_FUNCTIONS.values()),
                                           ("sparse_pooling", SPARSE_POOLINGS),
                                           ("sparse_activation", SPARSE_ACTIVATIONS))
@@ -183,8 +183,8 @@ class HeadConfig:
 
     def _steps_problem(self) -> str | None:
         """Return a message about wrong rows or a wrong order of the steps; None if they fit the task."""
-        if self.rows not in TASKS[self.task]:
-            return f"a head of {self.task} has rows {' or '.join(TASKS[self.task])}, not {self.rows}"
+        if self.rows not in ROWS_OF_TASKS[self.task]:
+            return f"a head of {self.task} has rows {' or '.join(ROWS_OF_TASKS[self.task])}, not {self.rows}"
         *earlier, last = (isinstance(step, Scatter) for step in self.steps)
         if last != (self.task == "encode_sparse") or any(earlier):
             return "a head of encode_sparse ends in the step scatter, and no other head has it"

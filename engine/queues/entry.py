@@ -39,7 +39,7 @@ class OwnStop(Stop):
 
 
 class TicketRef(weakref.ref[Any]):
-    """A weak reference to a ticket. When the ticket is garbage, its callback appends it to `WorkQueue._left`.
+    """A weak reference to a ticket. When the ticket is garbage, its callback appends it to `WorkQueue._departed`.
 
     The callback is a function of C, so that no Python code runs then, which a signal could interrupt.
     """

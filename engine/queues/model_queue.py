@@ -128,7 +128,7 @@ class ModelQueue(WorkQueue):
         It spares a single caller the ticket, which would take some percent of the time of a short text.
         """
         tokens, pieces = sum(work.costs), len(work.order)
-        if self._callers > 1 or self._open or self._arrived or self._left or self._thread or self._closing:
+        if self._callers > 1 or self._open or self._arrived or self._departed or self._thread or self._closing:
             return None
         if not pieces or (pieces > 1 and (tokens > self.max_tokens or pieces > (work.most or pieces))):
             return None
@@ -173,11 +173,12 @@ class ModelQueue(WorkQueue):
 
     def _changes(self) -> list[tuple[RowsEntry, int]]:
         """Return the changes of the order in the next step: (work, 1) for new works, (work, -1) for leaving ones."""
-        if not self._arrived and not self._left:
+        if not self._arrived and not self._departed:
             return []
         # Copies, as other threads append to these deques.
         entering = [entry for entry in [*self._arrived] if entry.end is None and entry.number not in self._open]
-        leaving = {entry for item in [*self._left] if (entry := item.entry if isinstance(item, TicketRef) else item)}
+        leaving = {entry for item in [*self._departed]
+                   if (entry := item.entry if isinstance(item, TicketRef) else item)}
         return [(entry, 1) for entry in entering] + [(entry, -1) for entry in leaving if entry.end is None]
 
     def _rest(self) -> float:
@@ -229,7 +230,7 @@ class ModelQueue(WorkQueue):
         if entry.pieces_left:
             self._new.append(entry)
         else:       # it got its last rows in a step that an interrupt tore, before it could end
-            self._finish(entry, True)
+            self._finish(entry, end=True)
 
     def _forget(self, entry: RowsEntry) -> None:
         """Remove a work that ends from the order, if it is there."""
@@ -256,18 +257,21 @@ class ModelQueue(WorkQueue):
         try:
             tokens = self._run_batch(works, tokens)
         except BaseException as error:
-            if self._must_leave(error):     # it is of a signal handler: `_reset` lets the works wait again
+            if self._must_leave(error):     # it is an interrupt: `_reset` lets the works wait again
                 raise
             fault = error
         if fault is not None:
-            self._run_apart(works, fault, self._run_left)
+            self._run_apart(works, fault, self._run_again)
         self.in_flight = 0
         self._note_batch([entry.work for entry in works], batch.pieces, tokens, time.perf_counter() - begun,
                          fault is not None)
 
     def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
                     ) -> None:
-        """Update the counts, the rate, and what `_rest` reads, after a batch of `seconds`."""
+        """Update the counts, the rate, and the fields that `_rest` reads, after a batch of `seconds`.
+
+        failed: whether the batch raised an error, so that its time was that of several tries.
+        """
         self._callers = len(self._arrived) + max(len(self._open), self._before)
         self._seconds, self._ended = seconds, time.perf_counter()
         self.counts.add(works, pieces, tokens, seconds)
@@ -305,13 +309,13 @@ class ModelQueue(WorkQueue):
                     self._finish(entry, error)
                     continue
             if entry.given == len(entry.work.order):
-                self._finish(entry, True, later=True)
+                self._finish(entry, end=True, later=True)
         return tokens
 
-    def _run_left(self, entry: RowsEntry) -> None:
-        """Compute the pieces that a batch has taken of a work, if they have no rows yet."""
+    def _run_again(self, entry: RowsEntry) -> None:
+        """Compute alone the pieces that a failed batch has taken of a work, unless they have their rows."""
         if entry.taken > entry.given:
-            self._run_batch([entry], 0)
+            self._run_batch([entry], tokens=0)      # nobody reads the number of tokens that it returns
 
     def forget_rate(self) -> None:
         """Measure the rate anew: a first batch is slow, as it brings the weights into memory."""

@@ -47,7 +47,8 @@ class Ticket:
         timeout: the seconds after which this raises `TimedOut`; the work goes on then.
         """
         if self.entry.end is None:
-            self._queue.wait([self.entry], None, NEVER if timeout is None else Stop.after(timeout, LATE_WAIT))
+            self._queue.wait([self.entry], seen=None,
+                             until=NEVER if timeout is None else Stop.after(timeout, LATE_WAIT))
         self._raise()
 
     def cancel(self) -> None:

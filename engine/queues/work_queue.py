@@ -57,7 +57,7 @@ class WorkQueue(ABC):
         self._process = os.getpid()
         self._numbers = count()     # of entries
         self._arrived: deque[Any] = deque()     # submitted entries that no step has collected yet
-        self._left: deque[Entry | TicketRef] = deque()     # cancelled entries, and references to garbage tickets
+        self._departed: deque[Entry | TicketRef] = deque()      # cancelled entries, and references to garbage tickets
         self._open: dict[int, Any] = {}     # by number, the collected entries that have not ended
         self._deadlines: list[tuple[float, int]] = []       # a heap of (deadline, number of the entry)
         self._asleep: deque[Bell] = deque()     # of sleeping threads that may be told to take the turn
@@ -101,7 +101,7 @@ class WorkQueue(ABC):
         """Add the work of a new ticket to the queue, unless it has ended already, and return the ticket."""
         entry = ticket.entry
         if entry.end is None:
-            entry.ticket_ref = TicketRef(ticket, self._left.append)
+            entry.ticket_ref = TicketRef(ticket, self._departed.append)
             entry.ticket_ref.entry = entry
             self._arrived.append(entry)
             if self._sleeps:
@@ -116,11 +116,11 @@ class WorkQueue(ABC):
     def cancel(self, entry: Entry) -> None:
         """End a work with `Cancelled`: in the next step, or now if nobody steps. Any thread may call it."""
         entry.stop.cancelled = True
-        self._left.append(entry)
+        self._departed.append(entry)
         if self._sleeps:
             self._bell.put(None)
         elif entry.process == os.getpid():
-            self._settle()
+            self._settle_departed()
 
     @property
     def has_thread(self) -> bool:
@@ -135,8 +135,9 @@ class WorkQueue(ABC):
         step already (a signal handler, or code that the step called), as it would wait for itself.
         """
         bell: Bell | None = None        # wakes this thread while it sleeps
-        is_heir = False     # whether it had the turn, was told to take it, or rests before that: it must hand it on
-        retries = False     # whether it found the turn taken, and tries again now that its bell is there
+        # Whether this thread had the turn, was told to take it, or rests before a step: then it must hand the turn on.
+        is_heir = False
+        retries = False     # whether this thread found the turn taken, and tries once more now that its bell hangs
         try:
             while not has_news(entries, seen):
                 # 1. Look for what ends the wait.
@@ -147,13 +148,13 @@ class WorkQueue(ABC):
                         if entry.process != os.getpid():
                             is_heir = True
                             self._adopt(entry)
-                # 2. Hang up a bell if another thread steps, or probably does. The turn may become free before it hangs.
+                # 2. Hang up a bell if another thread steps, or probably does. The turn may become free before that.
                 may_step = not self.has_thread
                 rest = self._rest() if may_step else 0.0
                 if rest and self._is_first():       # callers that come meanwhile sleep until this one wakes them
                     is_heir = True
                 if bell is None and (retries or rest or self._asleep or not may_step):
-                    bell = Bell(entries, seen)      # this variable has it first, so that no interrupt can lose it
+                    bell = Bell(entries, seen)      # the variable has the bell first, so that no interrupt can lose it
                     self._hang_up(bell, may_step)
                     rest = self._rest() if rest else 0.0
                 # 3. Take the turn if it is free, and step.
@@ -207,7 +208,7 @@ class WorkQueue(ABC):
         return False
 
     def _adopt(self, entry: Entry) -> None:
-        """Let a forked child go on with a work of its parent; raises `InputError` where it cannot, as here."""
+        """Let a forked child go on with a work of its parent. Raises `InputError`, unless a subclass can do it."""
         raise InputError("a ticket does not go on in a forked child, which has none of its parent's threads; call "
                          "the model in the child")
 
@@ -221,8 +222,8 @@ class WorkQueue(ABC):
     def _hand_on(self) -> None:
         """Tell a caller that sleeps without news to take the turn, if there is one.
 
-        It also wakes the callers whose works the last batch has ended, once its own batch runs. They are woken here if
-        there is no such caller, or if the next batch would rest until they come again.
+        That caller also wakes those whose works the last batch has ended, once its own batch runs. They are woken here
+        if no caller sleeps without news, or if the next batch would rest until they come again.
         """
         if self._served and self._rest():
             self._tell_served()
@@ -233,8 +234,8 @@ class WorkQueue(ABC):
                     bell.put(True)
                     return
         self._tell_served()
-        if self._left or self._mark.torn:
-            self._settle()
+        if self._departed or self._mark.torn:
+            self._settle_departed()
 
     def _tell_served(self) -> None:
         """Wake the callers of works that have ended since the last call, and call the callbacks of these works."""
@@ -251,7 +252,7 @@ class WorkQueue(ABC):
             with suppress(ValueError):
                 self._served.remove(entry)
 
-    def _settle(self) -> None:
+    def _settle_departed(self) -> None:
         """End cancelled works, and repair the state after an interrupt, unless a thread steps, which does both."""
         with self._turn.take_if_free() as taken:
             if taken:
@@ -281,7 +282,7 @@ class WorkQueue(ABC):
                 return self._compute_next()
 
         goes_on = self._mark.run(run, self._mend)
-        if not goes_on:
+        if not goes_on:     # no next batch wakes the callers of the last one
             self._tell_served()
         return goes_on
 
@@ -296,12 +297,12 @@ class WorkQueue(ABC):
                 self._open[entry.number] = entry
                 self._let_in(entry)
             self._arrived.popleft()
-        while self._left:
-            item = self._left[0]
+        while self._departed:
+            item = self._departed[0]
             entry = item.entry if isinstance(item, TicketRef) else item
             if entry is not None and entry.process == self._process:
                 self._finish(entry, Cancelled())
-            self._left.popleft()
+            self._departed.popleft()
         self._end_late()
         if self._refusal is not None:
             for entry in [*self._open.values()]:
@@ -333,7 +334,10 @@ class WorkQueue(ABC):
                 self._let_in(entry)
 
     def _finish(self, entry: Entry, end: BaseException | bool, later: bool = False) -> None:
-        """End a work, unless it has ended, and wake its callers. later: leave that to the next `_tell_served`."""
+        """End a work, unless it has ended, and wake its callers.
+
+        end: the error of the work, or True after its last result. later: leave waking to the next `_tell_served`.
+        """
         if entry.end is None:
             entry.end = self._without_own_frames(end) if isinstance(end, BaseException) else end
         entry.ticket_ref = None       # so that the ticket as garbage changes nothing any more
@@ -348,8 +352,9 @@ class WorkQueue(ABC):
         """After a step with an error, compute each of its works alone, and end those that raise errors themselves.
 
         A work that raises alone, and then once more, ends with its own error. An error that no work raises alone came
-        into this thread from outside, and is raised here, in the call of this thread. fault: the error of the step.
-        compute: computes one work alone, or does nothing if it has its results. restore: called before a work is
+        into this thread from outside, and is raised here, in the call of this thread. Nothing is computed again if the
+        fault is that of a stop, or if this thread alone waits for the only work. fault: the error of the step.
+        compute: computes one work alone, or does nothing if the work has its results. restore: called before a work is
         computed for the second time.
         """
         if isinstance(fault, (TimedOut, Cancelled)) and (late := [entry for entry in entries if entry.stop.has_come]):
@@ -357,7 +362,7 @@ class WorkQueue(ABC):
                 self._finish(entry, fault)
             return
         if len(entries) == 1 and entries[0] in self._stepping and not (entries[0].bells or entries[0].end_bells):
-            self._finish(entries[0], fault)     # this thread alone gets the error, wherever it came from
+            self._finish(entries[0], fault)     # this thread alone gets the error, whatever its cause
             return
         step_fault, any_failed = fault, False
         for entry in entries:
@@ -379,7 +384,7 @@ class WorkQueue(ABC):
         LOG.warning("a step raised %s: %s, which no work of it raises alone", type(fault).__name__, fault)
 
     def _error_alone(self, entry: Any, compute: Callable[[Any], object]) -> BaseException | None:
-        """Compute a work alone, and return the error that it raises, if any."""
+        """Compute a work alone, and return the error that the work raises, or None; raises an interrupt."""
         try:
             compute(entry)
         except BaseException as error:
@@ -470,7 +475,8 @@ class WorkQueue(ABC):
         return ends
 
     def close(self, *, drain: bool = True) -> None:
-        """Refuse new works, compute those that wait, and end the thread. drain: False ends them with `Closing`."""
+        """Refuse new works, wait until all others are computed, and end the thread. drain: False ends these works with
+        `Closing` instead."""
         self._closing = True
         if not drain:
             self._refusal = Closing()
@@ -492,7 +498,7 @@ class WorkQueue(ABC):
                 if leaves.cancelled or (self._closing and not self._arrived) or self._retire():
                     return
                 self._sleeps = True
-                if not self._arrived and not self._left and not self._closing and not leaves.cancelled:
+                if not self._arrived and not self._departed and not self._closing and not leaves.cancelled:
                     with suppress(Empty):
                         self._bell.get(timeout=LOOK_SECONDS)
                 self._sleeps = False

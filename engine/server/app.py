@@ -145,7 +145,7 @@ class Exchange:
                 raise
         else:       # a route that needs no model: `body` below computes the answer from the inputs
             room.hold(room.size + work.bytes)
-            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=room.size)
+            answer = Answer(value=None, tokens=[], truncated=[], times=Times(), bytes=room.size)
         asked = Asked(request=self._id, model=model.names[0])
         if work.events is not None:
             await self._stream(work, answer, asked, deadline)
@@ -199,9 +199,9 @@ class Exchange:
     def _flow(self, stream: Any, writer: Any, waiter: asyncio.Future[bytes], deadline: float) -> None:
         """Write the events that a stream has now to the connection; the event loop calls it at each new token.
 
-        So most events need no switch to the task of the request, which waits for `waiter`. That gets the events which
-        the task has to send itself (the first, the last, and those that the connection has no room for), or an error to
-        raise. Nothing more is written once it is done.
+        So most events need no switch to the task of the request, which waits for `waiter`. The result of `waiter` has
+        the events that the task must send itself (the first, the last, and those that the connection has no room for),
+        or it is an error to raise. Once `waiter` is done, this method writes nothing more.
         """
         if waiter.done():
             return
@@ -365,7 +365,7 @@ class Exchange:
             raise
         finally:
             self._alarm.unset()
-            watch(None)
+            watch(None)     # ends the watch
 
     async def _write(self, status: int, headers: list[tuple[bytes, bytes]], parts: list[bytes]) -> None:
         """Send an answer in chunks. parts: the body, a list that is emptied, so that sent parts free their memory."""

@@ -44,13 +44,16 @@ class CohereRerankForm(Form):
 
 
 def embed(form: CohereEmbedForm, model: AnyModel) -> Wanted:
-    """Return the work for a request to /v2/embed; raises `Refusal`."""
+    """Return the work for a request to /v2/embed; raises `Refusal`.
+
+    It removes the input_type "image" from the form, which the caller reads again to choose a prompt.
+    """
     if form.texts is None and form.images is None:
         raise Refusal("wrong", "texts: the field is missing", "texts")
     if form.texts is not None and form.images is not None:
         raise Refusal("wrong", "texts and images: give one of them, and send a request for the others", "images")
     if form.images is not None and (form.input_type or "").lower() == "image":
-        form.input_type = None      # Cohere's clients say that of each image; it chooses no prompt
+        form.input_type = None      # Cohere's clients send it with each image; it names no prompt
     inputs: Any = form.texts
     if form.images is None:
         check_items("texts", form.texts or ())

@@ -39,7 +39,7 @@ class Connections:
             self.remove(oldest)
             oldest.end()
         self._open.add(connection)
-        self.set_idle(connection, True)
+        self.set_idle(connection, idle=True)
         return True
 
     def set_idle(self, connection: Connection, idle: bool) -> None:

@@ -46,6 +46,7 @@ class Turn:
         self._begun = self._ended = 0.0     # times of its last step, of `time.perf_counter`
 
     def __enter__(self) -> None:
+        """Wait for the turn; a queue that was idle begins with the time of the others."""
         turns = self._turns
         with turns.changed:
             self.used, self.is_waiting = max(self.used, turns.start), True

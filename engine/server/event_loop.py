@@ -33,7 +33,7 @@ class Replies:
     def wait(self, future: Future[Any]) -> asyncio.Future[Any]:
         """Return a future of the event loop that gets the result of a future of another thread."""
         waiter = self._loop.create_future()
-        future.add_done_callback(lambda future: self.add([partial(_settle, waiter, future)]))
+        future.add_done_callback(lambda future: self.add([partial(_copy_end, waiter, future)]))
         return waiter
 
     def add(self, calls: Iterable[Call]) -> None:
@@ -53,8 +53,8 @@ class Replies:
             self._calls.popleft()()
 
 
-def _settle(waiter: asyncio.Future[Any], future: Future[Any]) -> None:
-    """Give the event loop's future `waiter` the result of `future`, unless it has one or is cancelled."""
+def _copy_end(waiter: asyncio.Future[Any], future: Future[Any]) -> None:
+    """End the event loop's future `waiter` as `future` has ended, unless `waiter` has ended before."""
     if waiter.done():
         return
     if future.cancelled():

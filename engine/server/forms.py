@@ -27,6 +27,8 @@ from .refusals import TEI, ErrorForm, NotFinite, Refusal
 from .requests import Answer, RequestService
 
 AnyModel: TypeAlias = Engine | Reranker
+NO_TASK = ""
+"""The `Wanted.task` of a route that needs no model: a worker calls `Wanted.body`, which computes the answer."""
 AnyForm = TypeVar("AnyForm", bound=msgspec.Struct)
 ROLES = {"search_query": "query", "query": "query", "search_document": "document", "document": "document",
          "passage": "document"}
@@ -68,7 +70,7 @@ class Wanted:
     """What the model computes for a request, and how the answer becomes a body."""
 
     task: str
-    """One of the tasks of a `Service`; "" for what needs no model, whose `body` the workers call."""
+    """One of the tasks of a service, or `NO_TASK`."""
     inputs: Any
     body: Callable[[Answer, Asked], Any]
     """Returns the body of an answer for `json_steps.write_json`, or bytes."""
@@ -77,7 +79,7 @@ class Wanted:
     single: bool = False
     """Whether the client gave one input, and not a list."""
     bytes: int = 0
-    """An estimate of the memory of the answer, where `task` is ""."""
+    """An estimate of the memory of the answer, where `task` is `NO_TASK`."""
     events: Any = None
     """The writer of the events of a streamed answer, as in `text_routes.py`; None for other answers."""
     headers: Sequence[Any] = ()

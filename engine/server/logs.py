@@ -116,7 +116,7 @@ class Writer:
                 try:
                     left = left[os.write(self._descriptor, left) :]
                 except BlockingIOError:     # another program that shares the descriptor has made it non-blocking
-                    _is_ready(self._descriptor, None)
+                    _is_ready(self._descriptor, milliseconds=None)
         except OSError:
             pass
         if written := whole[: len(whole) - len(left)]:
@@ -141,7 +141,7 @@ def write(event: str, **fields: Any) -> None:
 def announce(text: str) -> None:
     """Write a line to standard output if that can be done without waiting; otherwise count it as a lost line."""
     try:
-        if sys.__stdout__ is not None and _is_ready(_OUT, 0):
+        if sys.__stdout__ is not None and _is_ready(_OUT, milliseconds=0):
             os.write(_OUT, text.encode("utf-8", "backslashreplace") + b"\n")
             return
     except OSError:
@@ -186,10 +186,10 @@ class JsonLines(logging.Handler):
         message = level, logger, _NUMBER.sub("#", text.partition("\n")[0][:200]), kind
         self.acquire()
         try:
-            last = self._repeats.pop(message, _Repeat(0.0, text, 0))
+            last = self._repeats.pop(message, _Repeat(due=0.0, text=text, left_out=0))
             is_early = now < last.due
             self._repeats[message] = _Repeat(last.due, text, last.left_out + 1) if is_early else _Repeat(
-                now + _REPEAT_SECONDS, text, 0)
+                now + _REPEAT_SECONDS, text, left_out=0)
             if len(self._repeats) > _KEPT_MESSAGES:     # forget the oldest
                 WRITER.lose(self._repeats.pop(next(iter(self._repeats))).left_out)
         finally:
@@ -207,7 +207,7 @@ class JsonLines(logging.Handler):
             for message, last in due:
                 del self._repeats[message]
                 if last.left_out:
-                    self._repeats[message] = _Repeat(now + _REPEAT_SECONDS, last.text, 0)
+                    self._repeats[message] = _Repeat(now + _REPEAT_SECONDS, last.text, left_out=0)
         finally:
             self.release()
         for (level, logger, _, kind), last in due:

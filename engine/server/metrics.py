@@ -16,8 +16,7 @@ from . import logs
 from .histograms import SECONDS, Histogram, sum_of
 from .requests import RequestService, Times
 from .service import ServiceStatistics
-from .text_service import TASKS as TEXT_TASKS
-from .text_service import TextService, TextStatistics
+from .text_service import TEXT_TASKS, TextService, TextStatistics
 
 _PARTS = ("", "_tokenization", "_queue", "_inference")
 """The parts of a request whose times are measured, in the names of their metrics; "" is the whole request."""

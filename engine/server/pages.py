@@ -121,7 +121,7 @@ def _model_of(served: Served, model: Named, name: str) -> dict[str, Any]:
 
 def _tokenizer_info(served: Served, scope: Scope) -> Response:
     """Return vLLM's /tokenizer_info for the first model that writes texts: its special tokens and chat template."""
-    service = served.named(None, ("generate",)).service
+    service = served.named(name=None, tasks=("generate",)).service
     if "generate" not in service.tasks or service.model.text is None:
         raise Refusal("unsupported", f"/tokenizer_info needs a model that writes texts, and {service.serves}")
     chat, end = service.model.text.chat or ChatConfig(), service.model.generation.eos_token_id

@@ -136,7 +136,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self.room.remove(self)
         self._unset_keepalive_if_required()     # after an error uvicorn leaves its timer, which would hold this object
-        self._set_header_timer(None)
+        self._set_header_timer(seconds=None)
         self._is_lost = True
         if self._on_lost is not None:
             self._on_lost()
@@ -185,7 +185,7 @@ class Protocol(HttpToolsProtocol):
         if self._unread:
             self._joined.hold_reading()
         if not self._in_headers or self._unread:        # no client is late with its headers
-            self._set_header_timer(None)
+            self._set_header_timer(seconds=None)
             if self.cycle is None or self.cycle.response_complete:
                 self._wait()
         elif self._header_timer is None:
@@ -235,7 +235,7 @@ class Protocol(HttpToolsProtocol):
             self._in_headers, self._read = False, 0
             stated = next((value for name, value in self.headers if name == b"content-length"), b"")
             self._body_left = int(stated) if stated.isdigit() else 0
-            self.room.set_idle(self, False)
+            self.room.set_idle(self, idle=False)
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -334,7 +334,7 @@ class Protocol(HttpToolsProtocol):
     def _refuse(self, reason: str, message: str) -> None:
         """Answer a request that never reaches the application, and end the connection, after an answer that is due."""
         self._is_ending = True
-        self._set_header_timer(None)
+        self._set_header_timer(seconds=None)
         logs.write("request", status=STATUSES[reason], reason=reason)
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:

@@ -28,8 +28,6 @@ STATUSES: Mapping[str, int] = {
     "method": 405, "slow": 408, "too_large": 413, "type": 415, "header": 431, "overloaded": 429, "failed": 500,
     "closing": 503, "changed": 503, "full": 503, "late": 504}
 """The HTTP status for each reason of a refusal, unless the family of routes has another one."""
-
-
 JSON = (b"content-type", b"application/json")
 """The header of every body but that of /metrics."""
 

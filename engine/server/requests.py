@@ -274,7 +274,10 @@ class RequestService(ABC):
 
     def _hand_over(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
                    ) -> None:
-        """Let a worker run `call`, or its steps, and then `then` with the result; an error settles the request."""
+        """Let a worker run `call`, or its steps, and then `then(request, result)`; an error settles the request.
+
+        long: whether a worker for long calls runs them.
+        """
 
         def done(result: Any, error: BaseException | None) -> None:
             """Go on with the result, or settle the request; the worker calls it once, with one of both."""

@@ -64,10 +64,9 @@ class Served:
 
     def __post_init__(self) -> None:
         self.models = [Named(self.service, self.settings.names, self.settings.silent_names), *self.others]
-        self.rest = Rest(lambda: self.backlog)
+        self.rest = Rest(lambda: self.backlog)      # lets the event loop sleep for moments while the models are busy
         self.disk = Memory(MAX_ON_DISK)
         """Counts the bytes on disk of the recordings of all requests."""
-        # Lets the event loop sleep for moments while the models are busy.
         self.created = int(time.time())
         self._prefix, self._numbers = os.urandom(6).hex(), count(1)     # of the ids of requests
         self._page: bytes | None = None     # the text of /metrics, for the present turn of the event loop only

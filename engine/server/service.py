@@ -25,6 +25,21 @@ from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService
 from .settings import MAX_HELD
 from .workers import Steps, run
 
+METHOD_OF_TASK: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "embed": ("encode", {}),                    # a vector for each text
+    "tokens": ("encode", {"output_value": "token_embeddings"}),     # the vectors of all tokens that are pooled
+    "sparse": ("encode_sparse", {}),            # sparse vectors over the vocabulary
+    "late": ("encode_tokens", {}),              # vectors of tokens for late interaction
+    "classify": ("classify", {}),               # labels of texts
+    "score": ("predict", {}),                   # the scores of pairs of texts
+    "rank": ("rank", {}),                       # documents by their scores for a query
+    "tag": ("tag", {})}                         # tags of tokens, or entities
+"""For each task, the name of the library's method, and the options that its calls always have."""
+_IMAGE = Images([np.zeros((32, 32, 3), np.uint8)])
+"""The first input of a model that reads images alone."""
+CUTS = True
+"""Whether long texts are cut where a request does not say it; no client would see the library's warning."""
+
 
 class Service(RequestService):
     """Serves an encoder, or a model that ranks, to many clients at once; it knows nothing of HTTP.
@@ -65,7 +80,8 @@ class Service(RequestService):
         methods = model.methods
         if isinstance(model, Engine) and model.reads_images:
             _ = model.image_encoder     # load it now: a model of texts and images loads it at its first use
-        self._tasks = {task: (methods[name], options) for task, (name, options) in TASKS.items() if name in methods}
+        self._tasks = {task: (methods[name], options) for task, (name, options) in METHOD_OF_TASK.items()
+                       if name in methods}
         self._sharing_tasks = {task for task, (method, _) in self._tasks.items()
                                if "cache_key" in method.options.__dataclass_fields__}
         """The tasks that keep what the model has read, for later requests with the same `cache_key`."""
@@ -115,14 +131,14 @@ class Service(RequestService):
 
     @property
     def tasks(self) -> frozenset[str]:
-        """The tasks that the model serves, some of `TASKS`."""
+        """The tasks that the model serves, some of `METHOD_OF_TASK`."""
         return frozenset(self._tasks)
 
     def _tokenized(self, task: str, inputs: Any, options: Mapping[str, Any], stop: Stop
                    ) -> Generator[int, None, Tokenized]:
         """Return a generator that tokenizes a request; raises `InputError`.
 
-        It yields, between its steps, the bytes that the tokens take so far, and returns `Tokenized`.
+        It yields, between its steps, an estimate of the least bytes of the call, and returns `Tokenized`.
         """
         if task not in self._tasks:
             raise InputError(f"there is no task {shown(task)}; the model serves {', '.join(sorted(self._tasks))}")
@@ -182,7 +198,7 @@ class Service(RequestService):
                 if work.order:      # otherwise it has no tokens, and waits for nothing
                     self._check(request, work)
                 ticket = self._queue.submit(work, owner=request.key, deadline=request.stop.deadline)
-                request.tickets = ticket,
+                request.tickets = (ticket,)
         except Overloaded as error:
             self._settle(request, error)
         else:
@@ -205,11 +221,12 @@ class Service(RequestService):
         request.tickets = ()        # so that the rows are freed with `ticket`
 
         def finished(request: Pending, value: Any) -> None:
-            self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
+            self._settle(request, Answer(value, tokens=tokenized.counts, truncated=tokenized.cut, times=times,
+                                         bytes=tokenized.bytes))
 
         # To classify images, `result` computes the vectors of the labels, so it counts as long.
         is_long = tokenized.bytes > LONG_BYTES or tokenized.reads_images
-        self._hand_over(request, lambda: tokenized.result(ticket.result()), finished, is_long)
+        self._hand_over(request, lambda: tokenized.result(ticket.result()), finished, long=is_long)
 
     def statistics(self) -> ServiceStatistics:
         """Return the present numbers of the service and of its queue."""
@@ -218,22 +235,6 @@ class Service(RequestService):
             numbers = self._queue.counts.since(self._counts_before) | self._counts()
             return ServiceStatistics(**numbers, queued_requests=queued, waiting_tokens=self._queue.tokens,
                                      rate=self._admission.rate)
-
-
-TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "embed": ("encode", {}),                    # a vector for each text
-    "tokens": ("encode", {"output_value": "token_embeddings"}),     # the vectors of all tokens that are pooled
-    "sparse": ("encode_sparse", {}),            # sparse vectors over the vocabulary
-    "late": ("encode_tokens", {}),              # vectors of tokens for late interaction
-    "classify": ("classify", {}),               # labels of texts
-    "score": ("predict", {}),                   # the scores of pairs of texts
-    "rank": ("rank", {}),                       # documents by their scores for a query
-    "tag": ("tag", {})}                         # tags of tokens, or entities
-"""For each task, the name of the library's method, and the options that its calls always have."""
-_IMAGE = Images([np.zeros((32, 32, 3), np.uint8)])
-"""The first input of a model that reads images alone."""
-CUTS = True
-"""Whether long texts are cut where a request does not say it; no client would see the library's warning."""
 
 
 @dataclass

@@ -96,8 +96,8 @@ class Hearing:
     def _begin(self, samples: np.ndarray, wanted: Any, transcription: Any) -> Any:
         """Return the task, a generator of the works of the recording, each made from the result of the one before."""
         if not transcription.in_windows(len(samples), wanted):
-            return transcription.short_task(self._texts, 0, samples, wanted)
-        self.recording = transcription.recording(0, samples, wanted.language, stop=None)
+            return transcription.short_task(self._texts, number=0, samples=samples, options=wanted)
+        self.recording = transcription.recording(number=0, samples=samples, language=wanted.language, stop=None)
         return transcription.windows_task(self.recording, wanted, self._end_window)
 
     @property
@@ -108,7 +108,7 @@ class Hearing:
         return max(1, math.ceil((self.recording.frames - self.recording.seek) / WINDOW))
 
     def next(self, result: Any = None) -> DecoderWork | Work | None:
-        """Return the next work, made from the result of the last one; None at the end. A worker calls it."""
+        """Return the next work, made from the result of the last one (None before the first); None at the end."""
         with self._lock:
             try:
                 return self._task.send(result)
@@ -153,7 +153,7 @@ class Hearing:
             return Heard(self.recording.transcript(), self.recording.notes, self.seconds)
         text = self._texts[0]
         self.stream.add(text)
-        return Heard(Transcript(text, ""), [], self.seconds)
+        return Heard(Transcript(text, language=""), notes=[], seconds=self.seconds)
 
 
 class LetterHearing(Hearing):
@@ -174,9 +174,11 @@ class LetterHearing(Hearing):
 
     def heard(self) -> Heard:
         """Return the result, and stream its whole text; the task returns a text alone if no times were asked for."""
-        transcript = self._returned if isinstance(self._returned, Transcript) else Transcript(self._returned, "")
+        transcript = self._returned
+        if not isinstance(transcript, Transcript):
+            transcript = Transcript(transcript, language="")
         self.stream.add(transcript.text)
-        return Heard(transcript, [], self.seconds)
+        return Heard(transcript, notes=[], seconds=self.seconds)
 
 
 class TranscriptStream:
@@ -457,7 +459,7 @@ class SpeechService(RequestService):
             return
         hearing.stream.cancel = partial(self._cancel, request)
         if request.streams:
-            self._give(request, Answer(hearing.stream, [], [], Times(request.tokenize)))
+            self._give(request, Answer(hearing.stream, tokens=[], truncated=[], times=Times(request.tokenize)))
         if hearing.work is None:        # it is too short for a window
             self._finish(request, hearing)
         else:
@@ -503,8 +505,8 @@ class SpeechService(RequestService):
         self._hearings.leave(hearing, ended=True)
         heard = hearing.heard()
         hearing.stream.end(heard)
-        times = Times(request.tokenize, 0.0, time.monotonic() - hearing.begun)
-        self._settle(request, Answer(heard, [], [], times, heard.bytes))
+        times = Times(request.tokenize, queue=0.0, compute=time.monotonic() - hearing.begun)
+        self._settle(request, Answer(heard, tokens=[], truncated=[], times=times, bytes=heard.bytes))
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, and end its recording and its stream after an error."""

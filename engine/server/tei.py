@@ -13,6 +13,7 @@ from ..methods.steps import STEP_CHARACTERS, STEP_INPUTS
 from ..text.sentences import add_prompt, check_texts, slices
 from ..text.tokenizer import Tokenizer
 from .forms import (
+    NO_TASK,
     AnyModel,
     Asked,
     Form,
@@ -231,8 +232,7 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
             for text, places in zip(chunk, _uncut_tokenizer(model).places(chunk), strict=True):
                 yield _tokens(text, places, form.add_special_tokens)
 
-    # "": this is no task of the model, and a worker calls `rows`.
-    return Wanted("", texts, lambda answer, asked: JsonRows(rows()), single=isinstance(form.inputs, str),
+    return Wanted(NO_TASK, texts, lambda answer, asked: JsonRows(rows()), single=isinstance(form.inputs, str),
                   # A normalizer may turn one character that is not ASCII into several.
                   bytes=_TOKENIZE_BYTES * characters * (1 if all(map(str.isascii, texts)) else 4))
 
@@ -249,7 +249,7 @@ def decode(form: DecodeForm, model: AnyModel) -> Wanted:
     rows, single = texts_or_ids("ids", form.ids)
     count = sum(map(len, rows))
     check_most("ids", count, MAX_DECODED, "token ids", "texts")
-    return Wanted("", rows, lambda answer, asked: JsonRows(
+    return Wanted(NO_TASK, rows, lambda answer, asked: JsonRows(
         model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows), single=single,
         bytes=_DECODE_BYTES * count)
 

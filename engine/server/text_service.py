@@ -37,7 +37,7 @@ from .requests import LONG_BYTES, Answer, Pending, RequestCounts, RequestService
 from .settings import MAX_HELD
 from .token_stream import MARKERS, Reasoning, TokenStream, Written, front_of
 
-TASKS = ("generate", "chat")
+TEXT_TASKS = ("generate", "chat")
 """The methods of a `Generator` that a service offers as tasks."""
 _TOKEN, _LOGPROB = 96, 640
 """Estimates of bytes, JSON of the answer included: for each token of a prompt or an answer, for each log probability
@@ -76,7 +76,7 @@ class TextService(RequestService):
             raise UnsupportedError("this model came without a tokenizer, so it writes no texts, and there is nothing "
                                    "to serve; add a tokenizer.json to its folder")
         super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
-        self._methods = {name: model.methods[name] for name in TASKS if name in model.methods}
+        self._methods = {name: model.methods[name] for name in TEXT_TASKS if name in model.methods}
         self._queue: StepQueue = model.prepared.queue
         self.fingerprint = fingerprint_of(model, checksum)
         """Names all that the bits of answers depend on: servers with equal fingerprints give equal answers."""
@@ -113,7 +113,7 @@ class TextService(RequestService):
     @property
     def longest(self) -> int | None:
         """The most tokens of a prompt; None for no limit."""
-        positions, cells = self.model.prepared.lengths.prompt.most, self.most_tokens(1)
+        positions, cells = self.model.prepared.lengths.prompt.most, self.most_tokens(rows=1)
         return min((most for most in (positions, cells) if most is not None), default=None)
 
     def most_tokens(self, rows: int) -> int | None:
@@ -129,7 +129,7 @@ class TextService(RequestService):
 
     def _check_first(self, key: str) -> None:
         load = self.load
-        self._admission.check_wait(load.seconds, lambda: load.before_first(key or None, 0.0, 1))
+        self._admission.check_wait(load.seconds, lambda: load.before_first(key or None, prompt=0.0, rows=1))
 
     def _end(self) -> None:
         """End the thread of the model. The queue belongs to the model, so it must forget this service."""
@@ -156,7 +156,7 @@ class TextService(RequestService):
         tokens = sum(self._unread(work) for work in _works(prepared))
         new = max((work.limit - work.first for work in _works(prepared) if work.makes_tokens), default=0)
         rows = sum(work.rows for work in _works(prepared))
-        load, parts = self.load, [work.apart() for work in _works(prepared)]
+        load, works_of_inputs = self.load, [work.apart() for work in _works(prepared)]
         try:
             with self._lock:
                 if request.settled:
@@ -168,12 +168,12 @@ class TextService(RequestService):
                 load.enter(request, owner, prompt, seconds, rows)
                 tickets = request.tickets = tuple(
                     self._queue.submit(work, owner=owner, deadline=request.stop.deadline, pace=SHARED)
-                    for work in chain.from_iterable(parts))
+                    for work in chain.from_iterable(works_of_inputs))
         except EngineError as error:        # overloaded, or the queue has ended
             load.leave(request)
             self._settle(request, error)
             return
-        self._follow(request, prepared, parts, tickets)
+        self._follow(request, prepared, works_of_inputs, tickets)
 
     def _unread(self, work: Generation) -> int:
         """Return about how many tokens of a work the model has to read, because the cache has them in no prefix."""
@@ -182,11 +182,11 @@ class TextService(RequestService):
         unread = max(1, work.tokens_in - self._queue.prefixes.known(work.prompt, work.cache_key))
         return unread + (work.samples - 1) * min(unread, BLOCK)     # the others find the blocks of the first
 
-    def _follow(self, request: Pending, prepared: PreparedWorks, parts: Sequence[Sequence[Generation]],
+    def _follow(self, request: Pending, prepared: PreparedWorks, works_of_inputs: Sequence[Sequence[Generation]],
                 tickets: Sequence[DecoderTicket]) -> None:
         """Watch the tickets of a submitted request: note its first token, and finish it when all tickets have ended.
 
-        parts: for each input, its works in the queue. tickets: one for each of these works, in their order.
+        works_of_inputs: for each input, its works in the queue. tickets: one for each of these works, in their order.
         """
         submitted, ends = time.monotonic(), count(1)        # `next(ends)` counts ended tickets without a lock
         counts = [work.tokens_in for work in _works(prepared)]
@@ -204,16 +204,18 @@ class TextService(RequestService):
                 return
             self._note_first_token(request)
             if next(ends) == len(tickets):
-                self._finish(request, prepared, [*map(len, parts)], tickets, Answer(None, counts, [], Times(
-                    request.tokenize, 0.0, time.monotonic() - submitted), sum(map(_memory_of, _works(prepared)))))
+                times = Times(request.tokenize, queue=0.0, compute=time.monotonic() - submitted)
+                size = sum(map(_memory_of, _works(prepared)))
+                self._finish(request, prepared, [*map(len, works_of_inputs)], tickets,
+                             Answer(value=None, tokens=counts, truncated=[], times=times, bytes=size))
 
         self._waiting[request] = tickets[0], submitted
         stream = None
         if request.streams:
-            works = [*chain.from_iterable(parts)]
+            works = [*chain.from_iterable(works_of_inputs)]
             stream = TokenStream(self.model.prepared, works, tickets, self._reasoning(request))
             self._streams.add(stream)
-            self._give(request, Answer(stream, counts, [], Times(request.tokenize)))
+            self._give(request, Answer(stream, tokens=counts, truncated=[], times=Times(request.tokenize)))
         for ticket in tickets:
             ticket.add_done_callback(ended)
 
@@ -241,14 +243,15 @@ class TextService(RequestService):
 
         def results() -> list[list[Written]]:
             """Return, for each input, its answers."""
-            reasoning_of, rest = self._reasoning(request), iter(tickets)
-            generated = ([result for ticket in islice(rest, size) for result in ticket.result()] for size in sizes)
+            reasoning_of, next_tickets = self._reasoning(request), iter(tickets)
+            generated = ([result for ticket in islice(next_tickets, size) for result in ticket.result()]
+                         for size in sizes)
             return [[self._whole(result, front_of(self.model.prepared, work.echo), reasoning_of(work))
                      for result in _listed(prepared.finish(i, of_input))]
                     for i, (work, of_input) in enumerate(zip(_works(prepared), generated, strict=True))]
 
         self._hand_over(request, results, lambda request, value: self._settle(request, replace(answer, value=value)),
-                        answer.bytes > LONG_BYTES)
+                        long=answer.bytes > LONG_BYTES)
 
     def _whole(self, returned: Generated | Reply, front: Written | None, reasoning: Reasoning | None) -> Written:
         """Return a whole answer, from the result of the library's method.
@@ -269,7 +272,7 @@ class TextService(RequestService):
         def reasoning(work: Generation) -> Reasoning:
             """Return what divides an answer, which has no opening marker if the prompt ends with that already."""
             tail = self.model.tokenizer.decode(work.prompt[-8:].tolist(), skip_special_tokens=False).rstrip()
-            return Reasoning(markers, tail.endswith(markers[0]))
+            return Reasoning(markers, starts_inside=tail.endswith(markers[0]))
 
         return reasoning
 
@@ -296,7 +299,7 @@ class TextService(RequestService):
         if rows:
             self.gaps.add(seconds, rows)
         for request, (ticket, _) in [*self._waiting.items()]:
-            if has_news([ticket.entry], 0):
+            if has_news([ticket.entry], seen=0):
                 self._note_first_token(request)
         ring_all(stream.news for stream in [*self._streams] if stream.has_news)
 
@@ -330,8 +333,8 @@ def fingerprint_of(model: Generator, checksum: str) -> str:
     configuration stands.
     """
     kernels = PORTABLE if model.bits == PORTABLE else get_backend(model.backend).describe().partition(" (")[0]
-    parts = [checksum or repr(model.prepared.config), __version__, kernels, model.precision, model.prepared.cache]
-    return f"fp_{sha256(repr(parts).encode()).hexdigest()[:16]}"
+    named = [checksum or repr(model.prepared.config), __version__, kernels, model.precision, model.prepared.cache]
+    return f"fp_{sha256(repr(named).encode()).hexdigest()[:16]}"
 
 
 def default_cache_tokens(model: Generator) -> int:

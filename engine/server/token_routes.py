@@ -10,7 +10,7 @@ import msgspec
 from ..base.errors import UnsupportedError, located
 from ..chat.template_options import TemplateOptions
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from .forms import Asked, Kind, Route, Wanted, check_most, read_form
+from .forms import NO_TASK, Asked, Kind, Route, Wanted, check_most, read_form
 from .refusals import OPENAI
 from .requests import Answer, RequestService
 from .settings import MAX_DECODED, MAX_TOKENIZED
@@ -76,7 +76,7 @@ def tokenize_prompt(form: PromptForm, service: RequestService) -> Wanted:
         ids = tokenizer.encode(form.prompt, add_special_tokens=form.add_special_tokens)
         return _ids(service, ids, bool(form.return_token_strs))
 
-    return Wanted("", [form.prompt], body, single=True, bytes=_TOKEN * len(form.prompt))
+    return Wanted(NO_TASK, [form.prompt], body, single=True, bytes=_TOKEN * len(form.prompt))
 
 
 def tokenize_content(form: ContentForm, service: RequestService) -> Wanted:
@@ -94,7 +94,7 @@ def tokenize_content(form: ContentForm, service: RequestService) -> Wanted:
             return {"tokens": ids}
         return {"tokens": [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]}
 
-    return Wanted("", [form.content], body, single=True, bytes=_TOKEN * len(form.content))
+    return Wanted(NO_TASK, [form.content], body, single=True, bytes=_TOKEN * len(form.content))
 
 
 def _piece(data: bytes) -> Any:
@@ -108,7 +108,7 @@ def _piece(data: bytes) -> Any:
 def tokenize_messages(form: Any, service: TextService) -> Wanted:
     """Return the work for the token ids of the prompt of a conversation, in vLLM's form."""
     return _rendered(form, service, lambda options: _ids(
-        service, service.model.chat_prompts.ids(form.messages, options), False))
+        service, service.model.chat_prompts.ids(form.messages, options), strings=False))
 
 
 def apply_template(form: Any, service: TextService) -> Wanted:
@@ -126,7 +126,7 @@ def _rendered(form: Any, service: TextService, render: Callable[[TemplateOptions
         with located("messages"):       # an error names the field
             return render(options)
 
-    return Wanted("", [], body, single=True)
+    return Wanted(NO_TASK, [], body, single=True)
 
 
 def detokenize(form: TokensForm, service: RequestService) -> Wanted:
@@ -137,7 +137,7 @@ def detokenize(form: TokensForm, service: RequestService) -> Wanted:
         text = _tokenizer(service).decode(form.tokens, skip_special_tokens=False)
         return {"prompt": text, "content": text}
 
-    return Wanted("", [form.tokens], body, single=True, bytes=_TOKEN * len(form.tokens))
+    return Wanted(NO_TASK, [form.tokens], body, single=True, bytes=_TOKEN * len(form.tokens))
 
 
 def _ids(service: RequestService, ids: list[int], strings: bool) -> dict[str, Any]:

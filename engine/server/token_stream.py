@@ -51,16 +51,16 @@ class Reasoning:
     start has no reasoning.
     """
 
-    def __init__(self, markers: tuple[str, str], begun: bool):
-        """begun: whether the prompt ends with the first marker, so that the answer begins with reasoning."""
+    def __init__(self, markers: tuple[str, str], starts_inside: bool):
+        """starts_inside: whether the prompt ends with the first marker, so that the answer begins with reasoning."""
         self._start, self._end = markers
-        self._held, self._part = "", _AnswerPart.REASONING if begun else _AnswerPart.BEFORE
+        self._held, self._part = "", _AnswerPart.REASONING if starts_inside else _AnswerPart.BEFORE
         self._begins = True     # whether the part has no character yet
 
     def add(self, text: str) -> tuple[str, str]:
-        """Add a piece of the answer; return the reasoning and the text that no later piece can change.
+        """Add a piece of the answer; return (reasoning, text): the characters that no later piece can change.
 
-        What may be the beginning of a marker is held back.
+        Characters that may be the beginning of a marker are held back.
         """
         self._held += text
         reasoning = content = ""
@@ -80,11 +80,12 @@ class Reasoning:
         return reasoning, content
 
     def end(self, text: str = "") -> tuple[str, str]:
-        """Add the last piece of the answer; return the reasoning and the text that are left, since no piece follows."""
+        """Add the last piece of the answer; return (reasoning, text): what is left, since no piece follows."""
         reasoning, content = self.add(text)
-        rest, self._held = self._held, ""
-        return (reasoning + rest.rstrip("\n"), content) if self._part == _AnswerPart.REASONING else (
-            reasoning, content + (rest if self._part == _AnswerPart.BEFORE else ""))
+        held, self._held = self._held, ""
+        if self._part == _AnswerPart.REASONING:
+            return reasoning + held.rstrip("\n"), content
+        return reasoning, content + (held if self._part == _AnswerPart.BEFORE else "")
 
     def _reasoning(self) -> str:
         """Return the reasoning that no later piece can change, and keep the characters behind it held back."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..base.errors import InputError
 from ..model.generation_config import GREEDY_BELOW
 from ..speech.languages import LANGUAGES
+from ..speech.segments import Transcript
 from ..speech.subtitles import pieces, srt_lines, vtt_lines
-from ..speech.tokens import TASK_TRANSCRIBE, TASKS
+from ..speech.tokens import TASK_TRANSCRIBE, TASK_TRANSLATE, TASKS
 from .forms import Asked, Kind, Route, Wanted, read_form
 from .json_steps import JsonRows
 from .multipart import Upload
@@ -44,8 +45,14 @@ TABLE: dict[str, TextField] = {
     **dict.fromkeys(("known_speaker_names", "known_speaker_references"), refused(_NO_SPEAKERS, [])),
 }
 """The fields of a request for speech beside its file."""
-_TIMED = {"srt": ("text/plain", srt_lines), "vtt": ("text/vtt", vtt_lines)}
-"""For each format of subtitles, its media type and the function that makes its lines."""
+class _Subtitles(NamedTuple):
+    media_type: str
+    lines: Callable[[Transcript, bool], Iterator[str]]
+    """Yields the lines for a transcript. The bool says whether words, and not segments, have times."""
+
+
+_SUBTITLES = {"srt": _Subtitles("text/plain", srt_lines), "vtt": _Subtitles("text/vtt", vtt_lines)}
+"""The formats of subtitles by the value of `response_format`."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def _values(fields: Mapping[str, list[str]]) -> dict[str, Any]:
 def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
     """Return the work for a recording, whose `Upload` the caller adds as its input; raises `Refusal`."""
     format, granularities = form.response_format or "json", form.timestamp_granularities or []
-    is_timed = format == "verbose_json" or format in _TIMED
+    is_timed = format == "verbose_json" or format in _SUBTITLES
     if granularities and not is_timed:
         raise Refusal("wrong", "timestamp_granularities needs response_format verbose_json, srt or vtt, which have "
                       f"times, and not {format}", "timestamp_granularities")
@@ -102,7 +109,7 @@ def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
     temperature, seed, decoding = (0.0, 0, {}) if service.writes_letters else _decoding_of(
         form, service, task, "word" in granularities)
     writer = TranscriptWriter(task, format, granularities, temperature)
-    return Wanted("transcribe", None, writer.body, options=options | decoding, single=True,
+    return Wanted("transcribe", inputs=None, body=writer.body, options=options | decoding, single=True,
                   content_type=writer.content_type, events=writer if form.stream else None,
                   headers=[(SEED, b"%d" % seed)])
 
@@ -145,7 +152,7 @@ class TranscriptWriter:
         """format: one of `FORMATS`. granularities: what verbose_json has, "segment" and "word"; [] for segments."""
         self._task, self._format, self._temperature = task, format, temperature
         self._granularities = granularities or ["segment"]
-        kind = _TIMED[format][0] if format in _TIMED else "text/plain" if format == "text" else None
+        kind = _SUBTITLES[format].media_type if format in _SUBTITLES else "text/plain" if format == "text" else None
         self.content_type = Wanted.content_type if kind is None else f"{kind}; charset=utf-8"
 
     def body(self, answer: Answer, asked: Asked) -> Any:
@@ -153,20 +160,20 @@ class TranscriptWriter:
         heard: Heard = answer.value
         if self._format == "text":
             return f"{heard.text}\n".encode()
-        if self._format in _TIMED:
-            lines: Iterable[str] = _TIMED[self._format][1](heard.transcript, "word" in self._granularities)
+        if self._format in _SUBTITLES:
+            lines: Iterable[str] = _SUBTITLES[self._format].lines(heard.transcript, "word" in self._granularities)
             return "".join(f"{line}\n" for line in lines).encode()
         usage = {"usage": {"type": "duration", "seconds": heard.seconds}}
         if self._format == "json":
             return {"text": heard.text} | usage
-        spoken = "en" if self._task == TASKS[1] else heard.transcript.language      # translations are in English
+        spoken = "en" if self._task == TASK_TRANSLATE else heard.transcript.language      # translations are in English
         fields: dict[str, Any] = {"task": self._task, "language": LANGUAGES.get(spoken, spoken),
                                   "duration": heard.seconds, "text": heard.text}
         if "segment" in self._granularities:
             fields["segments"] = JsonRows(self._segments(heard))
         if "word" in self._granularities:
             fields["words"] = JsonRows({"word": word.text.strip(), "start": word.start, "end": word.end}
-                                       for word in pieces(heard.transcript, True))
+                                       for word in pieces(heard.transcript, by_word=True))
         return fields | usage
 
     def _segments(self, heard: Heard) -> Iterator[dict[str, Any]]:

@@ -24,8 +24,6 @@ from . import logs
 
 Steps: TypeAlias = Generator[Any, None, Any]
 """A call in steps: a generator, which returns the result. What it yields matters only to a caller that iterates it."""
-
-
 TURN = 0.002
 """The seconds for which a thread runs steps of one call before it looks for the next call."""
 
@@ -66,6 +64,7 @@ class WorkerCall:
 @dataclass(eq=False)
 class _Key:
     """The calls of one API key in a lane; it is there while a call of it waits or runs."""
+
     used: float
     """Its virtual time: `_Lane._start` when it came, plus the seconds that its calls have used."""
     start: float = 0.0

@@ -42,9 +42,9 @@ def vtt_lines(transcript: Transcript, words: bool) -> Iterator[str]:
         yield from (f"{stamp(each.start, '.')} --> {stamp(each.end, '.')}", text, "")
 
 
-def pieces(transcript: Transcript, words: bool) -> Sequence[Segment | Word]:
+def pieces(transcript: Transcript, by_word: bool) -> Sequence[Segment | Word]:
     """Return the segments of a transcript, or all of its words."""
-    return [word for segment in transcript.segments for word in segment.words] if words else transcript.segments
+    return [word for segment in transcript.segments for word in segment.words] if by_word else transcript.segments
 
 
 def clock(seconds: float) -> str:

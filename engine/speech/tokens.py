@@ -12,7 +12,8 @@ from .languages import language_code
 from .spectrogram import SECONDS
 
 TASK_TRANSCRIBE = "transcribe"
-TASKS = (TASK_TRANSCRIBE, "translate")
+TASK_TRANSLATE = "translate"
+TASKS = (TASK_TRANSCRIBE, TASK_TRANSLATE)
 """Whisper's tasks: to transcribe speech in its own language, or to translate it into English."""
 _NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
 """The names of the token for "no speech" in different models."""

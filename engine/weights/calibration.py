@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import WeightsError, listed, shown
 from ..model.head import HeadConfig
 
-TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+ARRAYS_OF: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "classify": (("temperature", "lac", "aps", "classes", "confidences"), ("bias",)),
     "tag": (("temperature",), ("bias",)),
     "rank": (("temperature",), ("bias", "gaps")),
@@ -34,7 +34,7 @@ class Calibration:
     """The calibration of one method of a model."""
 
     task: str
-    """One of `TASKS`."""
+    """One of `ARRAYS_OF`."""
     arrays: Mapping[str, np.ndarray]
     """The arrays by name, with the dtypes and lengths in `ARRAYS`:
 
@@ -69,13 +69,13 @@ class Calibration:
 
         outputs: the number of outputs of the model for each task that it has. source: the beginning of the message.
         """
-        if not isinstance(self.task, str) or self.task not in TASKS or not isinstance(self.arrays, Mapping):
-            raise WeightsError(f"{source}: a calibration is for one of {', '.join(TASKS)}, and has arrays by name, not "
-                               f"{shown(self.task)} and {shown(self.arrays)}")
+        if not isinstance(self.task, str) or self.task not in ARRAYS_OF or not isinstance(self.arrays, Mapping):
+            raise WeightsError(f"{source}: a calibration is for one of {', '.join(ARRAYS_OF)}, and has arrays by name, "
+                               f"not {shown(self.task)} and {shown(self.arrays)}")
         where = f"{source}: the calibration of {self.task}"
         if self.task not in outputs:
             raise WeightsError(f"{where} belongs to another model: this one has {listed(outputs) or 'no heads'}")
-        needed, optional = TASKS[self.task]
+        needed, optional = ARRAYS_OF[self.task]
         names = [*needed, *(name for name in optional if name in self.arrays)]
         if set(names) != self.arrays.keys():
             raise WeightsError(f"{where} must have the arrays {listed(needed)}"
@@ -118,7 +118,7 @@ def outputs_of(heads: Sequence[HeadConfig], vocab_size: int = 0) -> dict[str, in
         return {"score": vocab_size, "rank": 1}
     outputs = {head.task: head.outputs for head in heads
                if head.task != "classify" or head.outputs == 1 or head.function == "softmax"}
-    counts = {task: outputs[task] for task in TASKS if task in outputs}
+    counts = {task: outputs[task] for task in ARRAYS_OF if task in outputs}
     if counts.get("classify") == 1:
         counts["rank"] = counts.pop("classify")
     return counts

@@ -46,14 +46,14 @@ def test_texts_that_are_read_together_have_the_tokens_of_each_alone(threads):
 def test_a_text_is_read_at_once_where_somebody_wants_its_tokens_or_it_is_long():
     engine = engine_of(random_model(tiny_text()), threads=1, backend="reference")
     encoder = engine.text_encoder
-    assert isinstance(encoder.unread(["the cat"]), UnreadText)
-    assert not isinstance(encoder.unread(["the cat", "dog"]), UnreadText)
-    assert isinstance(encoder.unread(["a" * SHORT]), UnreadText)
-    assert not isinstance(encoder.unread(["a" * (SHORT + 1)]), UnreadText)
+    assert isinstance(encoder.tokens_or_unread(["the cat"]), UnreadText)
+    assert not isinstance(encoder.tokens_or_unread(["the cat", "dog"]), UnreadText)
+    assert isinstance(encoder.tokens_or_unread(["a" * SHORT]), UnreadText)
+    assert not isinstance(encoder.tokens_or_unread(["a" * (SHORT + 1)]), UnreadText)
     with reporting(Cuts(None, marks=[])):
-        assert not isinstance(encoder.unread(["the cat"]), UnreadText)
+        assert not isinstance(encoder.tokens_or_unread(["the cat"]), UnreadText)
     with counting_tokens() as lengths:
-        assert not isinstance(encoder.unread(["the cat"]), UnreadText)
+        assert not isinstance(encoder.tokens_or_unread(["the cat"]), UnreadText)
     assert lengths == [4]
 
 

@@ -114,7 +114,7 @@ def test_requests_of_all_kinds_that_share_prefixes(seed, keep):
             assert found.tolist() == alone(what).tolist() if kind == "rank" else found == alone(what)
     assert sum(handle.error is not None for handle, _, _ in handles) < 20
     if keep:
-        assert queue.prefixes.found > 1000
+        assert queue.prefixes.found_tokens > 1000
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -133,7 +133,7 @@ def test_each_block_is_read_once(seed):
     assert again <= {tuple(prompt) for prompt in prompts}
     assert len(stepper.blocks) > 100
     assert queue.tokens_read == read(stepper)
-    assert queue.prefixes.found + queue.tokens_read == sum(map(len, prompts))
+    assert queue.prefixes.found_tokens + queue.tokens_read == sum(map(len, prompts))
 
 
 @pytest.mark.parametrize("keep", [0, ENDLESS])
@@ -258,7 +258,7 @@ def test_requests_with_sources_share_nothing():
     handles = [submit(queue, request) for request in requests]
     finish(queue)
     assert [handle.result() for handle in handles] == [generate(TableStepper(), [each])[0] for each in requests]
-    assert (queue.prefixes.found, queue.prefixes.kept) == (0, 0)
+    assert (queue.prefixes.found_tokens, queue.prefixes.kept) == (0, 0)
 
 
 def test_a_chat_reads_its_new_tokens():

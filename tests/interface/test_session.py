@@ -117,7 +117,7 @@ def test_the_end_of_the_block_cancels_what_is_open():
         with pytest.raises(InputError, match="a thread already"), session:
             pass
     assert generator.statistics().open_requests == 0
-    errors = [answer._handle.error for answer in waiting]
+    errors = [answer._ticket.error for answer in waiting]
     assert {type(error) for error in errors} <= {Cancelled, type(None)}
     assert Cancelled in {type(error) for error in errors}
 
@@ -166,7 +166,7 @@ def test_requests_that_wait_for_room_end_and_are_overtaken(monkeypatch):
         for answer, error, text in ((cancelled, Cancelled, "cancelled"), (late, TimedOut, "before its deadline")):
             with pytest.raises(error, match=text):
                 answer.result(60)
-        first._handle.entry.callbacks.append(lambda: ended.append(waiting.done))
+        first._ticket.entry.callbacks.append(lambda: ended.append(waiting.done))
         leave.release(1000)
         assert waiting.result(60) == first.result(60) == expected
         assert ended == [False]
@@ -236,7 +236,7 @@ def test_an_iterator_belongs_to_one_thread(monkeypatch):
         answer = session.submit([1, 2], max_new_tokens=5)
         pieces = iter(answer)
         found = begin(lambda: [piece.id for piece in pieces])
-        wait_for(lambda: answer._handle.entry.bells)
+        wait_for(lambda: answer._ticket.entry.bells)
         with pytest.raises(InputError, match="two threads read one stream"):
             next(pieces)
         leave.set()
@@ -298,10 +298,10 @@ def test_a_long_prompt_does_not_stop_the_others():
     while not session.statistics().rows:
         session.step()
     long = session.submit(np.arange(80) % 50, max_new_tokens=2)
-    begun = len(short._handle.tokens(0))
-    while not long._handle.tokens(0):
+    begun = len(short._ticket.tokens(0))
+    while not long._ticket.tokens(0):
         session.step()
-    assert len(short._handle.tokens(0)) - begun >= 5
+    assert len(short._ticket.tokens(0)) - begun >= 5
     while session.step():
         pass
     assert long.result() == generator.generate([np.arange(80) % 50], max_new_tokens=2)[0]

@@ -79,7 +79,7 @@ def expected(work):
 
 def is_empty(queue):
     """Return whether a queue keeps nothing."""
-    return not (queue._open or queue._arrived or queue._left or queue._served or queue._new or len(queue.order)
+    return not (queue._open or queue._arrived or queue._departed or queue._served or queue._new or len(queue.order)
                 or any(number in queue._open for _, number in queue._deadlines) or queue._turn.held)
 
 
@@ -111,7 +111,7 @@ def held():
     first.join(WAIT)
     assert found[0] is not None
     gc.collect()        # of errors that hold frames that hold them, and tickets
-    queue._settle()
+    queue._settle_departed()
     assert is_empty(queue)
 
 
@@ -608,10 +608,10 @@ def test_an_interrupt_at_each_line_leaves_nobody_waiting(how):
         assert results([own, other]) == [expected(work) for work in works], n
         assert found is None or found == expected(works[0])
         del tickets, own, other
-        queue._settle()
+        queue._settle_departed()
         if not is_empty(queue):     # a ticket lies in a cycle
             gc.collect()
-            queue._settle()
+            queue._settle_departed()
         assert is_empty(queue), n
     assert n > 100
 
@@ -644,7 +644,7 @@ def test_random_operations_of_threads():
     assert results([in_thread(call, seed) for seed in range(8)]) == [None] * 8
     stepper.batches.clear()     # the errors in it hold frames, which hold tickets
     gc.collect()
-    queue._settle()
+    queue._settle_departed()
     assert is_empty(queue)
     assert queue.counts.mixed_batches > 0
 

@@ -436,9 +436,9 @@ def test_clients_with_different_keys_share_no_prefix():
     model = load("language", backend="reference", keep_tokens=4096)
     prefixes = model.prepared.queue.prefixes
     with Service(model, **PATIENT) as service:
-        found = [prefixes.found]
+        found = [prefixes.found_tokens]
         for key in ("a", "b", "a", "b"):
             service.submit("rank", ("Which cats purr?", ["Lions roar."]), key=key).result(60)
-            found.append(prefixes.found)
+            found.append(prefixes.found_tokens)
     assert found[0] == found[1] == found[2]
     assert found[2] < found[3] < found[4]

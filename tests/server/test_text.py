@@ -281,7 +281,7 @@ def test_a_client_that_leaves_frees_its_rows_within_a_step(monkeypatch, kind):
         connection.close()
 
         def stays():        # the works that nobody has cancelled
-            return {*queue._open.values(), *queue._arrived} - {getattr(one, "entry", one) for one in [*queue._left]}
+            return {*queue._open.values(), *queue._arrived} - {getattr(one, "entry", one) for one in [*queue._departed]}
 
         wait_for(lambda: len(stays()) == 1)
         steps = gate.steps
@@ -310,7 +310,7 @@ def test_a_client_that_leaves_in_the_moment_in_which_its_stream_begins(monkeypat
         monkeypatch.setattr(app.Exchange, "_until", late)
         with leave(client.port, {"messages": HELLO, "max_tokens": 200, "ignore_eos": True, "stream": True}):
             gate.let(1)
-            wait_for(lambda: model.prepared.queue._left or client.served.service.statistics().cancelled == 1)
+            wait_for(lambda: model.prepared.queue._departed or client.served.service.statistics().cancelled == 1)
             gate.let(5)
             wait_for(lambda: client.served.service.statistics().cancelled == 1)
             wait_for(lambda: model.prepared.queue.counts == (0, 0))     # its thread ends it in its next turn
