@@ -42,7 +42,7 @@ def any_turn() -> TurnLock | PlainTurn:
 
 
 class TornMark:
-    """Remembers whether an exception ended the last `run`, so that the next one repairs what it left half done.
+    """Keeps whether an exception ended the last `run`, so that the next one repairs what it left half done.
 
     A signal handler may raise between any two lines. `run` belongs to the thread that has the turn.
     """

@@ -35,7 +35,7 @@ _END_SECONDS = 2.0
 _REPEAT_SECONDS = 1.0
 """The least seconds between two lines of one message that repeats."""
 _KEPT_MESSAGES = 1000
-"""The most messages that are remembered to see whether they repeat."""
+"""The most messages that are kept to see whether they repeat."""
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 _Message: TypeAlias = tuple[str, str, str, str | None]
 """The level, the logger, the start of the text without its numbers, and the kind of the error."""

@@ -1,6 +1,6 @@
 """Change the rate of samples with the library soxr, block by block.
 
-soxr filters with a linear phase, so sounds keep their time. The bits of its results do not depend on the blocks.
+soxr filters with a linear phase, so audio keeps its times. The bits of its results do not depend on the blocks.
 """
 
 from __future__ import annotations

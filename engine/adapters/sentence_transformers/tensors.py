@@ -87,7 +87,7 @@ def like(result: np.ndarray, *arguments: Any) -> Any:
 
 
 def sparse_tensor(torch: Any, vectors: SparseVectors) -> Any:
-    """Return sparse vectors as a coalesced COO tensor of torch, [n, V]."""
+    """Return sparse vectors as a coalesced sparse tensor of torch, [n, V]."""
     rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
     coordinates = torch.from_numpy(np.stack([rows, vectors.indices.astype(np.int64)]))
     values = torch.from_numpy(vectors.values.copy())
