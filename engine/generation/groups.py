@@ -250,7 +250,10 @@ class Generation(StepWork):
 
     @property
     def candidates(self) -> int:
-        """The number of candidates of a beam search; each of its rows has up to V of them."""
+        """How many of the best continuations a beam search looks at in a step, over all beams, as in transformers.
+
+        Even if the end tokens of each beam are all among them, `beams` others are left.
+        """
         return max(2, 1 + len(self.ends_at)) * self.beams
 
     @property

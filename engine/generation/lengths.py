@@ -75,19 +75,20 @@ class Lengths:
 
     def check(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], config: GenerationConfig) -> None:
         """Raise `InputError` for the source or the prompt of a request to generate that is too long."""
-        self._check_source(source, prompt)
+        self._check_inputs(source, prompt)
+        # The model reads the forced tokens behind the prompt as if they were of it.
         self.prompt.check(len(prompt) + len(forced_first(config, len(prompt))))
 
     def check_scored(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], continuation: Sequence[int]
                      ) -> NDArray[np.int64]:
         """Return the ids of a continuation, int64 [n]; raises `InputError` for a request that cannot be scored."""
-        self._check_source(source, prompt)
+        self._check_inputs(source, prompt)
         self.prompt.check(len(prompt))
         ids = check_continuation(len(prompt), continuation, self._vocab_size, self._longest, self.advice)
         self._check_pads("a target", ids[:-1])      # the model does not read the last token
         return ids
 
-    def _check_source(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64]) -> None:
+    def _check_inputs(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64]) -> None:
         """Raise `InputError` for a source that is too long, or for a prompt that has a token without a position."""
         if self._encoder is not None and source is not None and len(source):
             self.source.check(len(source))

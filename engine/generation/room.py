@@ -75,10 +75,10 @@ class CacheRoom:
             return True
         needed = cells_of(work.cached if work.reserves else sequence.goal) - cells_of(self._prefixes.ahead(sequence))
         entered = [*entered]
-        if not entered:     # nobody else uses memory now, so try again to get more
+        if not entered:     # nobody else uses memory now, so drop the bound that a lack of memory has set
             self._memory_cells = None
         missing = needed - self.free(entered) if self.cells is not None else 0
-        if 0 < missing <= cells_of(self._prefixes.kept):
+        if 0 < missing <= cells_of(self._prefixes.kept):        # otherwise it waits, and they would be lost for nothing
             self._prefixes.let_go(missing * BLOCK)
             missing = needed - self.free(entered)
         self._count_anew()

@@ -1,6 +1,7 @@
 """Works for scores: log probabilities of given continuations, the last logits of prompts, and all logits of texts.
 
-All of them are scores of the model itself, which no setting changes. Each work has its group below it.
+They are scores of the model itself: no setting of a generation changes them, and `Scoring` divides logits by a
+temperature only if its caller gives one. Each work has its group below it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ class Scoring(StepWork):
 
     @property
     def needs_logits(self) -> bool:
-        """Whether it asks for all logits."""
+        """Whether a step must give all logits: `seen` gets them, and another temperature needs a sum over all words.
+
+        Otherwise the log probability of each next id is enough.
+        """
         return self.temperature != 1 or self.seen is not None
 
     @property

@@ -467,7 +467,10 @@ class StepQueue(WorkQueue):
         self._run_apart([*steps], fault, lambda entry: self._repeat_steps(entry, steps[entry]), self._mend)
 
     def _repeat_steps(self, entry: DecoderEntry, steps: int) -> None:
-        """Compute a work that has begun anew in steps of its own, until it has made as many as before the error."""
+        """Compute a work that has begun anew in steps of its own, up to the step that failed: does it fail alone?
+
+        steps: how many steps it had made, the failed one included.
+        """
         work, entry.alone = entry.work, True
         if entry.end is not None or not self._open_work(work):
             return
@@ -476,9 +479,9 @@ class StepQueue(WorkQueue):
             unread = [sequence for sequence in self._reading if sequence.work is work]
             chosen = self.schedule.plan(len(self._groups[self._key(work)].live), unread)
             group_rows = self._prepare_rows(work, chosen)
-            if not group_rows:       # all its sequences wait for room
+            if not group_rows:       # all its sequences wait for room, and a later step goes on with them
                 return
-            self._run_step(group_rows, stop=NEVER, step_stop=NEVER)
+            self._run_step(group_rows, stop=NEVER, step_stop=NEVER)     # only an error of the work may end it
 
     def _run_step(self, group_rows: list[_GroupRows], stop: Stop, step_stop: Stop) -> None:
         """Compute one step of the model, hand the scores to the groups, and give tokens and results to the tickets.

@@ -283,7 +283,10 @@ class HeadMethods(EngineBase):
 
     @property
     def sparse_runner(self) -> HeadRunner:
-        """The runner of the head for `encode_sparse`; raises `UnsupportedError` for a model without it."""
+        """The runner for `encode_sparse`: of its own head, or of `fill_mask`, whose logits become sparse vectors.
+
+        Raises `UnsupportedError` for a model with neither.
+        """
         return self.runner_of("encode_sparse" if "encode_sparse" in self.heads else "fill_mask", "encode sparsely")
 
     @property

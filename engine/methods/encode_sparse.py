@@ -67,7 +67,10 @@ def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeSpa
 
 
 def _columns(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    """Return the columns "indices" and "values": lists of the words and of the numbers of each text."""
+    """Return the columns of a file of results: "indices", the ids of words, and "values", their numbers.
+
+    rows: (ids, numbers) of each text.
+    """
     return {name: lists([row[i] for row in rows], column(np.concatenate([row[i] for row in rows])))
             for i, name in enumerate(("indices", "values"))}
 

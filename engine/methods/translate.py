@@ -100,8 +100,8 @@ def check_translates(model: GeneratingModel) -> None:
     prepared = model.prepared
     if prepared.encoder_config is None:
         raise UnsupportedError("this model has no encoder, so it does not translate; call generate")
-    for text in (prepared.source_text, prepared.text):
-        prepared.tokenizer(text)
+    for config in (prepared.source_text, prepared.text):
+        prepared.tokenizer(config)      # raises for None, a model without this tokenizer
 
 
 def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, places: Sequence[str] | None = None

@@ -433,7 +433,7 @@ class WorkQueue(ABC):
         owner = self if owner is None else owner
         self._check_thread()
         with self._starting.take():
-            living = [start for start in self._starts if start[0]() is not None] if self.has_thread else []
+            living = [(ref, most) for ref, most in self._starts if ref() is not None] if self.has_thread else []
             self._starts = [*living, (weakref.ref(owner), limit)]
             if not self.has_thread:
                 leaves = self._leaves = Stop()
@@ -447,10 +447,14 @@ class WorkQueue(ABC):
                                              ) from None
 
     def stop(self, owner: object = None) -> None:
-        """End the `start` of an owner, if it has one; after the last owner, end the thread: the callers step again."""
+        """End the `start` of an owner, if it has one; after the last owner, end the thread: the callers step again.
+
+        owner: None for the queue itself.
+        """
         owner = self if owner is None else owner
         with self._starting.take():
-            self._starts = [start for start in self._starts if start[0]() is not owner]
+            self._starts = [(ref, most) for ref, most in self._starts if ref() is not owner]
+            # A thread that an error has ended is given up, even if it has owners.
             if (thread := self._thread) is None or (thread.is_alive() and self._is_wanted()):
                 return
             self._thread, self._leaves.cancelled = None, True

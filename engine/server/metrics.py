@@ -148,7 +148,7 @@ def _of_texts(models: Sequence[tuple[TextService, TextStatistics]]) -> Iterator[
             ("engine_step_rows", "Answers that get a token in a step", "rows")):
         yield sum_of([getattr(service, part) for service, _ in models]).family(name, text)
     queues = [numbers.queue for _, numbers in models]
-    for name, text, field in (
+    for name, text, field in (      # gauges, and counters where a name ends in _total
             ("engine_prompt_tokens_read_total", "Tokens of prompts that the model has read", "read_tokens"),
             ("engine_prompt_tokens_found_total", "Tokens of prompts that were in the cache", "found_tokens"),
             ("engine_new_tokens_total", "New tokens", "tokens_out"),

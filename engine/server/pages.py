@@ -31,7 +31,7 @@ def make_pages(served: Served, endpoints: Mapping[str, Any]) -> Starlette:
                          ("/info", _info), ("/v1/models", _models), ("/models", _models),
                          ("/tokenizer_info", _tokenizer_info),
                          ("/v1/models/{name:path}", _model)):
-        paths.append(Path(path, Page(served, answer, is_open=answer in (_health, _metrics)), methods=["GET"]))
+        paths.append(Path(path, Page(served, answer, needs_no_key=answer in (_health, _metrics)), methods=["GET"]))
     refuse: Any = partial(_refuse_path, served, [*endpoints])
     app = Starlette(routes=paths, exception_handlers={HTTPException: refuse})
     app.router.redirect_slashes = False
@@ -41,17 +41,17 @@ def make_pages(served: Served, endpoints: Mapping[str, Any]) -> Starlette:
 class Page:
     """An ASGI application that answers GET with the result of a function."""
 
-    def __init__(self, served: Served, answer: Callable[[Served, Scope], Response], is_open: bool):
-        """answer: returns the page, or raises `Refusal`. is_open: whether the page needs no key."""
-        self._served, self._answer, self._is_open = served, answer, is_open
+    def __init__(self, served: Served, answer: Callable[[Served, Scope], Response], needs_no_key: bool):
+        """answer: returns the page, or raises `Refusal`. needs_no_key: whether the page needs no key."""
+        self._served, self._answer, self._needs_no_key = served, answer, needs_no_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, in TEI's form of errors for the pages of TEI."""
         headers = headers_of(scope)
         request_id, form = self._served.id_of(headers), TEI if self._answer in (_info, _health) else OPENAI
         try:
-            if not self._is_open:
-                self._served.owner(headers)
+            if not self._needs_no_key:
+                self._served.owner(headers)     # raises `Refusal` for an unknown key
             response = self._answer(self._served, scope)
             response.headers["x-request-id"] = request_id
         except Refusal as refusal:

@@ -154,7 +154,7 @@ class RequestService(ABC):
         self._lock = threading.Lock()
         self._empty = threading.Condition(self._lock)       # notified when no request is open any more
         self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
-        self._closing = self._closed = False
+        self._closing = False
         self._done = RequestCounts()        # its counters alone; `_counts` adds the gauges
         self._process = os.getpid()
 
@@ -350,10 +350,9 @@ class RequestService(ABC):
         if os.getpid() != self._process:
             return
         with self._lock:
-            self._closing = True
-            if self._closed:
+            if self._closing:
                 return
-            self._closed = True
+            self._closing = True
             waiting = [] if drain else [*self._open]
         for request in waiting:
             self._settle(request, Closing())

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -277,11 +277,18 @@ class HearingTurns:
             lines = {other: len(line) for other, line in self._lines.items()}
             return 1 + before_end(lines.pop(owner, 0), 1, lines.values())       # 1 for a window that is computed now
 
-    def before_last(self, windows: int) -> int:
-        """Return how many windows of other recordings come before the last one of a new recording with `windows`."""
+    def before_last(self, owner: Hashable, windows: int) -> int:
+        """Return how many windows of other recordings come before the last one of a new recording of this owner.
+
+        windows: how many the new recording has.
+        """
+        left: dict[Hashable, list[int]] = {}        # for each owner, the windows of each recording that have not begun
         with self._lock:
-            others = [*self._heard, *(hearing for line in self._lines.values() for hearing in line)]
-        return sum(min(hearing.left, windows) for hearing in others)
+            for hearing in (*self._heard, *chain.from_iterable(self._lines.values())):
+                left.setdefault(hearing.owner, []).append(hearing.left - (hearing in self._heard))
+            begun = len(self._heard)
+        own = sum(min(each, windows) for each in left.pop(owner, ()))       # recordings of an owner take turns
+        return begun + before_end(own, windows, map(sum, left.values()))
 
     def enter(self, hearing: Hearing) -> None:
         """Let a new recording wait for its turn; start its first window at once if there is a place."""
@@ -450,7 +457,7 @@ class SpeechService(RequestService):
                 if request.settled:
                     return
                 wait = turns.before_first(hearing.owner) * cost
-                before = turns.before_last(hearing.left) * cost
+                before = turns.before_last(hearing.owner, hearing.left) * cost
                 self._admission.check_wait(wait, lambda: wait)
                 self._admission.check_end(lambda: before, before, hearing.left * cost, request.stop.left)
                 request.prepared = hearing

@@ -290,7 +290,9 @@ class TextService(RequestService):
         return None if self._markers is None else self.model.tokenizer.token_id(self._markers[1])
 
     def _note_step(self, rows: int, read: int, seconds: float) -> None:
-        """Count a step of the queue, and wake the readers of all streams with new tokens; the queue's thread calls it.
+        """Count a step of the queue, note the requests that got their first token, and wake the readers of streams.
+
+        The queue's thread calls it.
 
         rows: how many got a token. read: the prompt tokens of the step. seconds: its time.
         """
@@ -298,7 +300,8 @@ class TextService(RequestService):
         self.rows.add(rows)
         if rows:
             self.gaps.add(seconds, rows)
-        for request, (ticket, _) in [*self._waiting.items()]:
+        # Copies, because other threads add requests and streams meanwhile.
+        for request, (ticket, _submitted) in [*self._waiting.items()]:
             if has_news([ticket.entry], seen=0):
                 self._note_first_token(request)
         ring_all(stream.news for stream in [*self._streams] if stream.has_news)

@@ -107,7 +107,7 @@ class _Lane:
         """Let the threads end once no call waits or runs, and wait until they have."""
         with self._lock:
             self._is_ending = True
-            self._end_threads()
+            self._end_threads_if_idle()
         for thread in self._threads:
             thread.join()
 
@@ -150,14 +150,14 @@ class _Lane:
                 self._held -= 1
                 self._bell.put(True)
             if self._is_ending:
-                self._end_threads()
+                self._end_threads_if_idle()
 
     def _push(self, key: _Key, call: WorkerCall) -> None:
         """Let a call of a key wait, and wake a thread; the caller holds the lock."""
         heapq.heappush(key.waiting, (call.used, next(self._numbers), call))
         self._bell.put(True)
 
-    def _end_threads(self) -> None:
+    def _end_threads_if_idle(self) -> None:
         """End the threads if no call waits or runs; the caller holds the lock."""
         if not self._keys:
             for _ in self._threads:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 
 import numpy as np
 
 from ..base.arguments import flag
 from ..base.errors import InputError
+from ..base.lazy import lazy
 from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
 from .incremental import IncrementalText
@@ -52,7 +52,7 @@ class TokenTexts:
         known, unknown = self._text.known_ids, self._text.unknown_id
         return np.where(ids < known, ids, np.int32(unknown)) if known else ids
 
-    @cached_property
+    @lazy
     def added_tokens(self) -> dict[str, bool]:
         """{added token: whether it is special}. A tokenizer looks for added tokens before it splits a text."""
         return {token.content: token.special for token in self._tokenizer.get_added_tokens_decoder().values()}
@@ -118,12 +118,12 @@ class TokenTexts:
         """Return the bytes of `token_text`."""
         return self.token_text(number)[1]
 
-    @cached_property
+    @lazy
     def _texts(self) -> dict[int, tuple[str, bytes]]:
         """The results of `token_text` so far, by id."""
         return {}
 
-    @cached_property
+    @lazy
     def _no_text(self) -> IncrementalText:
         """A text without ids, to which nothing is added."""
         return self.incremental()
@@ -133,7 +133,7 @@ class TokenTexts:
         token = self._tokenizer.id_to_token(number)
         return None if token is None or token in self._special else str(token)
 
-    @cached_property
+    @lazy
     def _special(self) -> set[str]:
         """The special tokens, which `decode` leaves out."""
         return {content for content, special in self.added_tokens.items() if special}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ..base.advice.attributes import TOKENIZER
 from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
+from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop, beside
 from ..model.text_config import TextConfig
 from .cuts import report_of_cuts
@@ -429,7 +430,7 @@ class Tokenizer(TokenTexts):
             return [tokenizer.encode(*text, **options) if isinstance(text, tuple) else tokenizer.encode(text, **options)
                     for text in texts]
 
-    @cached_property
+    @lazy
     def _frame(self) -> Frame | None:
         """The special tokens around the texts of a pair; None if `find_frame` cannot find them."""
         tokenizer = load_tokenizer(self._text)

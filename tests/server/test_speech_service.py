@@ -26,7 +26,9 @@ def test_owners_take_turns_and_then_their_recordings(most):
         turns.enter(one)
     assert len(heard) == most
     assert turns.before_first("d") == 4
-    assert turns.before_last(1) == len(ones)
+    assert turns.before_last("d", 1) == most + 3
+    assert turns.before_last("d", 2) == most + 5, "seven windows of one owner count as two"
+    assert turns.before_last("a", 1) == most + 6
     order = []
     while heard:
         order.append(one := heard.pop(0))

@@ -121,7 +121,11 @@ class _Meetings:
 
     @staticmethod
     def _must_wait(earlier: str | None, now: str) -> bool:
-        """Return whether a use of a buffer has to wait for the earlier one, because other threads had parts of it."""
+        """Return whether threads must meet between two uses of a buffer, as they touch the shares of each other.
+
+        Each use is named by how threads divide the buffer; earlier: None if there was no use before. Only where both
+        divide it by rows, or both by heads, does each thread touch its own share alone.
+        """
         return earlier is not None and (earlier != now or now not in ("rows", "heads"))
 
 

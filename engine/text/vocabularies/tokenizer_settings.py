@@ -80,12 +80,13 @@ class TokenizerSettings:
     def token(self, name: str, default: str | None = None) -> Token:
         """Return a special token by its role (name). default: its text, if the files do not name it.
 
-        Raises `UnsupportedError` if the files say null: then the tokenizer has no such token, and the caller needs it.
+        Raises `UnsupportedError` if the files say null: then the tokenizer has no such token, and the caller needs it;
+        and `WeightsError` if there is neither a name nor a default.
         """
         if self.is_null(name):
             raise UnsupportedError(f"{self.source}: {name} is null, and this tokenizer cannot do without that token")
         token = self._token(name, self.values.get(name, default))
-        return self.added.get(token["content"], token)
+        return self.added.get(token["content"], token)      # an added token also states its flags, such as lstrip
 
     def is_null(self, name: str) -> bool:
         """Return whether the files say null for a role (there is no such token), which differs from not naming it."""

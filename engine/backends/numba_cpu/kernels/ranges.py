@@ -113,7 +113,10 @@ def weigh_range(p: Floats, begin: Size, end: Size, maximum: Floats, sum: Floats)
 
 @inline
 def fold(total: Floats, E: Size, maximum: Float, sum: Float, context: Floats) -> None:
-    """Add the context [E], maximum and sum of a range to `total` [E + 2], which has those of the ranges before it."""
+    """Fold the context [E], maximum and sum of a range into `total` [E + 2], which has those of the ranges before it.
+
+    Each side is multiplied by 2^(its maximum - the larger one). E is the value width, padded to whole vectors.
+    """
     most = max(total[E], maximum)
     old, new = correct(v_set1(total[E]), v_set1(most)), correct(v_set1(maximum), v_set1(most))
     v_storen(total + (E + 1), v_fma(v_set1(sum), new, v_mul(v_set1(total[E + 1]), old)), 1)
