@@ -196,7 +196,7 @@ class _Reader:
     def _asks_for_nothing(self, row: OtherName, value: str | None) -> bool:
         """Return whether an option that we lack has a value that changes nothing here; the value is then skipped.
 
-        An option whose only neutral value is True is a flag, and a word behind it that is neither True nor False is no
+        An option whose only neutral bool is True is a flag, and a word behind it that is neither True nor False is no
         value of it.
         """
         flags = [each for each in row.neutral if isinstance(each, bool)]

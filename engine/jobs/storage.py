@@ -370,9 +370,9 @@ def _matches(name: str, pattern: str) -> bool:
         return any(_matches(name[i:], pattern[3:]) for i in (0, *(m.end() for m in re.finditer("/", name))))
     name_pattern, _, pattern_below = pattern.partition("/")
     name_here, _, below = name.partition("/")
-    equally_deep = bool(pattern_below) == bool(below)
-    fits_below = not pattern_below or _matches(below, pattern_below)
-    return fnmatchcase(name_here, name_pattern) and equally_deep and fits_below
+    if not fnmatchcase(name_here, name_pattern) or bool(pattern_below) != bool(below):
+        return False
+    return not pattern_below or _matches(below, pattern_below)
 
 
 def _root(pattern: str) -> str:

@@ -162,7 +162,7 @@ class FolderSource(Source):
         return read_logit_score(self.folder)
 
     def read(self, kind: str, task: str | None) -> Model:
-        """Return the model for a kind of use; for "encode", only its encoder is read."""
+        """Return the model for a kind of use; for "encode" without a decoder, unless a head reads it."""
         self._spells = kind == "transcribe" and _gives_letters(*_family(self.folder, "AutoModelForCTC"))
         if self._spells:
             return self._read_letters(task)
@@ -228,7 +228,7 @@ class FolderSource(Source):
                        token_modules=self._token_modules(modules, home))
 
     def _read_table(self, modules: Modules, task: str | None) -> _Home:
-        """Read the folder of a first module that is a table of static vectors; raises an error for any task."""
+        """Read the folder of a first module that is a table in place of a transformer; raises an error for any task."""
         self.refuse_task(task, "a static model has none; leave it out")
         return _Home(encoder=_TABLES[type(modules)](modules.home, self._memory))
 
@@ -379,7 +379,7 @@ class FolderSource(Source):
         return arrays
 
     def _read_generator(self, kind: str, task: str | None) -> Model:
-        """Return a model that generates; kind: of use, "generate" or "transcribe", as the caller asked for it."""
+        """Return a model that generates; kind: of use, "generate", "rank" or "transcribe", as the caller asks."""
         family, values = _family(self.folder, "AutoModelForCausalLM")
         if family.read_generator is None:
             raise self.refuse_kind(kind, "transcribe" if _gives_letters(family, values) else "encode")
@@ -467,7 +467,8 @@ def assemble(folder: object, parts: Parts, arrays: Mapping[str, np.ndarray], gen
 def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], text: TextConfig | None) -> Transformer:
     """Return one part of a model from arrays by their names in a file. folder: the beginning of error messages."""
     renamed = _renamed(folder, arrays, part.names.rename)
-    text = None if text is None else replace(text, feeds_token_types=False)     # no model that generates reads them
+    # Neither models that generate nor encoders of GGUF files read token types.
+    text = None if text is None else replace(text, feeds_token_types=False)
     try:
         return _transformer(part, *part.take(renamed), text)
     except (UnsupportedError, WeightsError) as error:

@@ -67,7 +67,7 @@ class CalibrationReport:
 
     @property
     def bias(self) -> np.ndarray | None:
-        """The number that is then added to the logits of each class: float32 [classes]; None for no addition."""
+        """The numbers that are then added to the logits: float32 [classes], or [1] for pairs; None for none."""
         return self.calibration.bias
 
 
@@ -161,7 +161,8 @@ def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 class _Run:
     """One call of `calibrate` for a model with heads: its options, and a method for each task.
 
-    A method gets lists of texts and of labels of one length, fits to one half of them, and measures with the other.
+    A method gets lists of texts and of labels of one length, fits to one half of them, and measures with the other;
+    `pairs` halves the queries, and `answers` fits nothing.
     """
 
     model: Any
@@ -211,7 +212,7 @@ class _Run:
         before, after = probabilities(logits[to_measure]), probabilities(logits[to_measure], *fitted)
         arrays = _fitted_arrays(fitted)
         gaps = _gaps(logits[to_measure, 0], of_query[to_measure], numbers[to_measure])
-        if len(gaps):       # none if no query has several documents
+        if len(gaps):       # none if no query has several documents, of which one is relevant
             arrays["gaps"] = gaps
         return CalibrationReport(Calibration("rank", arrays), int(to_fit.sum()), measure(before, numbers[to_measure]),
                                  measure(after, numbers[to_measure]))
@@ -267,7 +268,7 @@ class _Run:
              ) -> tuple[float, NDArray[np.float32] | None]:
         """Return the temperature, and the bias of each class or None, fitted to logits [n, classes] and labels [n].
 
-        Both are rounded to float32, as a file holds them. names: of the classes.
+        Both are rounded to float32, as a file holds them. logits: [n, 1] for pairs. names: of the classes.
         """
         check_several(labels, names)
         counts = np.bincount(labels, minlength=len(names))

@@ -150,7 +150,7 @@ def _check_tree(words: list[bytes]) -> None:
 
 
 def _check_processors(processors: list[dict[str, Any]]) -> None:
-    """Refuse unknown post-processors, templates that repeat a text or have too many pieces, and several templates."""
+    """Refuse unknown post-processors, several templates, and one that repeats a text or has too many pieces or ids."""
     if unknown := [step.get("type") for step in processors if step.get("type") not in _PROCESSORS]:
         raise UnsupportedError(f"the post_processor {shown(unknown[0])} of the model's tokenizer.json is not supported")
     templates = [step for step in processors if step["type"] == "TemplateProcessing"]

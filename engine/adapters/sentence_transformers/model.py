@@ -235,7 +235,7 @@ class Model:
         return modality in self.modalities
 
     def get_model_kwargs(self) -> list[str]:
-        """Return the names of further arguments of `encode` that have an effect: task, for a model with routes."""
+        """Return the names of further arguments of a call that have an effect: task, for a model with routes."""
         return ["task"] if self.engine.routes else []
 
     def evaluate(self, evaluator: Callable[..., Any], output_path: str | None = None) -> Any:

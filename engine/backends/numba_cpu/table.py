@@ -163,7 +163,7 @@ def _is_better(name: str, row: Any) -> bool:
 
 
 def _text(value: bytes) -> ctypes.c_void_p:
-    """Return the address of a text, a constant of `rows.py`, which lives as long as the process."""
+    """Return the address of a text, a constant of this module or of `rows.py`, which lives as long as the process."""
     return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 

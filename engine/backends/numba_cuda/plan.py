@@ -134,7 +134,7 @@ class CudaPlan:
         return [self._fetch(batch, stop, seen, steps_of(with_observed(self._program, observed))), *arrays]
 
     def _fetch(self, batch: Batch, stop: Stop, seen: Observation | None = None, steps: Sequence[Step] = ()
-                 ) -> np.ndarray:
+               ) -> np.ndarray:
         """Return the token vectors, float32 [N, D], of all passes of a batch; seen, steps: as for `_passes`."""
         out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
         with self._device.turn:

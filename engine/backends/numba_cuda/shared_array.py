@@ -168,7 +168,7 @@ def adopt(device: Device, name: str, value: Any, dtypes: Sequence[str] = ("float
                          f"process; copy it there, in PyTorch with {name}.to('cuda:{device.number}')")
     if isinstance(value, SharedArray):
         return value
-    if strides is not None and _has_gaps(shape, strides):
+    if strides is not None and _is_not_contiguous(shape, strides):
         raise InputError(f"{name} must be contiguous on the GPU, and its strides are {list(strides)} elements for the "
                          f"shape {list(shape)}; copy it, in PyTorch with {name}.contiguous()")
     flat = device.adopt(pointer, math.prod(shape), STORED[dtype], owner)
@@ -187,7 +187,7 @@ _CONVERSIONS = {"float32": "float()", "bool": "bool()"}
 """The method of a PyTorch tensor that converts it to a dtype."""
 
 
-def _has_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def _is_not_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Return whether strides are not those of a contiguous array; an axis of one element may have any stride."""
     return any(n > 1 and step != full
                for n, step, full in zip(shape, strides, contiguous_strides(shape), strict=True))

@@ -97,7 +97,7 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
 
     def linear(operation: Linear) -> DeviceAffine:
         parts, x_layout = operation.parts, layouts[operation.x]
-        rows = [x_layout.pad_parts(widen(weights, part.weight, program.parameters[part.weight]), 1) for part in parts]
+        rows = (x_layout.pad_parts(widen(weights, part.weight, program.parameters[part.weight]), 1) for part in parts)
         maps = [layouts[part.out].pad_parts(weight) for part, weight in zip(parts, rows, strict=True)]
         biases = [bias_of(part.bias, layouts[part.out]) for part in parts]
         weight, bias = (interleave(*each) if operation.gate else np.concatenate(each) for each in (maps, biases))

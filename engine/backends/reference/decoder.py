@@ -41,7 +41,7 @@ class _RowCache:
 
 
 Rows = list[tuple[_RowCache, int]]
-"""The cache of a hypothesis: pairs (keys and values, how many of their first tokens belong to the hypothesis).
+"""What a hypothesis adds to the cache: pairs (keys and values, how many of their first tokens belong to it).
 
 There is one pair, for its own row; a hypothesis that was cut from another shares pairs for all rows up to the cut.
 """
@@ -168,7 +168,7 @@ class ReferenceDecoder(Requests[Rows]):
         return np.stack([state.weights[head] for head in heads])
 
     def _cut_rows(self, node: Node[Rows], length: int) -> Rows:
-        """Return the first `length` tokens of a hypothesis, as `Requests._cut_rows` describes."""
+        """Return the rows of the first `length` tokens of a hypothesis, as `Requests._cut_rows` describes."""
         rows: Rows = []
         for row_cache, count in [entry for ancestor in path(node) for entry in ancestor.rows]:
             if length > 0:
@@ -177,7 +177,7 @@ class ReferenceDecoder(Requests[Rows]):
         return rows
 
     def _run_row(self, row: Row, parent: Node[Rows] | None, stop: Stop) -> tuple[Rows, np.ndarray]:
-        """Return the cache of a new hypothesis, and the logits [scored, V] of its row."""
+        """Return what a new hypothesis adds to the cache, and the logits [scored, V] of its row."""
         state = _Pass(before=[entry for node in path(parent) for entry in node.rows], added=[])
         logits = self._run_program(self._program, row, parent.length if parent else 0, state, stop)[0]
         return [(_RowCache(state.added), len(row.tokens))], logits
@@ -192,7 +192,7 @@ class ReferenceDecoder(Requests[Rows]):
 
     def _attend(self, execution: Execution, state: _Pass, past: int, heads: tuple[np.ndarray, ...],
                 operation: Attend) -> np.ndarray:
-        """Return the attention of heads q, k, v [1,H,n,d] over the cache or the source, and fill the state."""
+        """Return the attention of q [1,H,T,d] to k [1,G,S,d] and v [1,G,S,e] of cache or source, and fill the state."""
         q, k, v = heads
         if operation.keys == "cache":
             layer = len(state.added)        # layers come one after the other
