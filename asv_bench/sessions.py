@@ -68,7 +68,7 @@ def gaps(generator: Generator) -> dict[str, float]:
     before = times_of(session, lambda: False, STEPS)
     long = session.submit(prompt_of(99, PROMPT), max_new_tokens=100, eos_token_id=None)
     begun = time.perf_counter()
-    behind = times_of(session, lambda: bool(long._handle.tokens(0, 1)))
+    behind = times_of(session, lambda: bool(long._ticket.tokens(0, 1)))
     beside = time.perf_counter() - begun
     assert not any(user.done for user in users)
     session.close()

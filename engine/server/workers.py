@@ -189,6 +189,7 @@ def _step(call: WorkerCall) -> bool:
         _run_logged(call.then, result, error)
     call.function = call.then = _nothing        # both refer to the request, whose memory is then free
     call.steps = None
+    result = error = None       # a frame of the error refers to this one, and a cycle would keep both
     return False
 
 
@@ -210,7 +211,7 @@ class Workers:
     """Two lanes of threads, one for short and one for long calls, so that short calls never wait for long ones."""
 
     def __init__(self, short: int, long: int = 2):
-        """short, long: the number of threads of each lane. One key never has all threads of the long lane."""
+        """short, long: the threads of each lane. One key never has all threads of the long lane, if it has several."""
         self._lanes = _Lane("short", short, of_key=short), _Lane("long", long, of_key=max(1, long - 1))
 
     def add(self, call: WorkerCall, long: bool = False) -> None:
