@@ -34,7 +34,6 @@ OTHERS = {
     "backends/numba_cuda/* backends/numba_cpu/* backends/reference/* backends/cpu/*": "",
     "backends/ops_interface.py": "ops/test_signatures.py",
     "backends/*": "backends/reference backends/cpu/test_plan.py backends/cpu/test_decoder.py",
-    "base/arguments.py": "interface/test_arguments.py",
     "base/lazy.py": "interface/test_forks.py",
     "base/version.py": "project/test_setup.py",
     "cli/chat.py": "chat/test_terminal.py",
