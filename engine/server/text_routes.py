@@ -93,6 +93,9 @@ def chat(form: Any, service: TextService) -> TextWork:
         raise Refusal("wrong", "top_logprobs needs logprobs: true", "top_logprobs")
     if form.logprobs:
         settings.given["logprobs"] = _count("top_logprobs", form.top_logprobs or 0)
+    if settings.given.get("max_new_tokens") == 0:
+        name = _field_of_no_tokens(form, CHAT)
+        raise Refusal("wrong", f"{name} must be at least 1, not 0", name)
     options = template_options(form) | settings.given | {"places": ["messages"]}
     return TextWork("chat", form.messages, options, settings, ChatWriter, single=True)
 
@@ -139,12 +142,17 @@ def complete(form: Any, service: TextService) -> TextWork:
     if form.echo or form.prompt_logprobs is not None:
         settings.given["echo"] = True
     elif settings.given.get("max_new_tokens") == 0:
-        name = "n_predict" if form.n_predict == 0 else "max_tokens"
+        name = _field_of_no_tokens(form, COMPLETION)
         raise Refusal("wrong", f"{name} must be at least 1, not 0; with echo: true, 0 gives the prompt alone", name)
     places = ["prompt"] if single else [f"prompt[{i}]" for i in range(len(prompts))]
     special = True if form.add_special_tokens is None else form.add_special_tokens
     options = settings.given | {"places": places, "add_special_tokens": special}
     return TextWork("generate", prompts, options, settings, partial(CompletionWriter, form=form), single)
+
+
+def _field_of_no_tokens(form: Any, table: Mapping[str, TextField]) -> str:
+    """Return the name of the field that asks for no new token, which is the last one of a table with 0."""
+    return [name for name, field in table.items() if field.setting == "max_new_tokens" and getattr(form, name) == 0][-1]
 
 
 def _count(name: str, value: int) -> int:

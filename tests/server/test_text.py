@@ -181,6 +181,8 @@ WRONG = {
     "an empty list": (COMPLETE, {"prompt": []}, 400, "prompt", None),
     "no new tokens": (COMPLETE, {"prompt": "a", "max_tokens": 0}, 400, "max_tokens", None),
     "no predicted tokens": (COMPLETE, {"prompt": "a", "n_predict": 0}, 400, "n_predict", None),
+    "a chat without new tokens": (CHAT, {"messages": HELLO, "max_completion_tokens": 0}, 400, "max_completion_tokens",
+                                  None),
     "a suffix": (COMPLETE, {"prompt": "a", "suffix": "b"}, 400, "suffix", None),
     "a wrong type": (COMPLETE, {"prompt": "a", "temperature": "hot"}, 400, "temperature", None),
     "a wrong value": (COMPLETE, {"prompt": "a", "max_tokens": -1}, 400, "max_tokens", None),
