@@ -25,7 +25,7 @@ from .console import MODEL_OR_GGUF, add_model, run_options
 
 AnyModel: TypeAlias = Engine | Reranker | Generator | Transcriber
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-"""The names by which requests ask for a model: those that answers show, and further ones that no answer shows."""
+"""The names by which requests ask for a model: answers show the first tuple of them, and never the second one."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:

@@ -35,7 +35,7 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
     a, b = vectors_of("queries", queries), vectors_of("documents", documents)
     check_widths(a, b)
     scores = np.zeros((len(a), len(b)), np.float32)
-    # A group of queries has so many vectors that their maxima with 1024 documents (or all, if fewer) fit in memory.
+    # A group of queries has at most so many vectors, so that their maxima with 1024 documents fit in memory.
     most_vectors = max(1, MAXIMA_AT_A_TIME // max(1, min(len(b), 1024)))
     for group in ranges(map(len, a), most_vectors):
         queries_of_group = a[group.start : group.stop]

@@ -75,8 +75,8 @@ class Variant:
     eps: str = "rms_norm_eps"
     """The key of the epsilon of the norms. They are RMSNorms with the default key, and LayerNorms with any other."""
     every: int | None = None
-    """For a model whose layers differ: without `layer_types`, the last of every so many layers sees all keys, and the
-    others a window of `sliding_window` tokens; 0 for a window in all of them. None for a model whose layers are alike.
+    """For a model whose layers differ, without `layer_types`: layers whose number, from 1, is a multiple of this see
+    all keys, and the others a window of `sliding_window` tokens; 0 for a window in each. None if layers are alike.
     """
     whole_rotates: bool = True
     """Whether layers that see all keys rotate queries and keys, as layers with a window always do."""

@@ -31,7 +31,7 @@ class SingleGroup(PathGroup):
         """example, vocab_size: as for `PathGroup`."""
         super().__init__(example, vocab_size)
         self._exhausted: set[Generation] = set()
-        """The requests that need another random number, and have used up those that their callers gave (`uniforms`)."""
+        """The requests that need another random number, and have used up the numbers of their callers (`uniforms`)."""
 
     def leave(self, work: StepWork) -> None:
         """Forget a request; it may have left before."""
@@ -48,7 +48,7 @@ class SingleGroup(PathGroup):
     def _next_numbers(self, path: Path) -> tuple[float, ...]:
         """Take the next number of each sample that is drawn from the scores of a hypothesis.
 
-        If a request has no random number left of those that its caller gave (`uniforms`), this returns zeros and notes
+        If a request has used up the random numbers of its caller (`uniforms`), this returns zeros and notes
         it as exhausted, and `choose` makes an error of it.
         """
         work = cast(Generation, path.work)

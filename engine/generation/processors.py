@@ -140,7 +140,7 @@ class Follower:
             self._note(id, is_new=place >= self._prompt)
         self._length = length
         allowed = rules.allowed(length, self._prompt)
-        # The ids that would complete a bad word, or repeat an n-gram: those that a table has behind the last m ids.
+        # Remove the ids that a table has behind the last m ids: they would complete a bad word, or repeat an n-gram.
         removed = [id for m, table in self._tables if len(self._tail) >= m
                    for id in table.get(tuple(self._tail[len(self._tail) - m :]), ())]
         if removed or self._used is not None:       # make a new set, because `allowed` is shared; one bit for each id

@@ -100,7 +100,7 @@ class CacheRoom:
             self._prefixes.trim()
 
     def wait(self, sequences: Iterable[Sequence]) -> None:
-        """Add sequences to `waiting`: by priority, then those that gave way before new ones, then by arrival."""
+        """Add sequences to `waiting`, sorted by priority, whether they gave way (these come first), and arrival."""
         self.waiting = sorted([*self.waiting, *sequences],
                               key=lambda one: (-one.work.entry.priority, not one.is_back, one.work.entry.number))
 

@@ -249,7 +249,7 @@ class Sequence:
         """Return the row of a step that reads the next n ids."""
         read, first = self.read, self.first_scored
         end = read + n
-        # The number of ids from `first` on among those that are read: max(0, end - max(first, read)), but faster.
+        # How many of the ids to read are scored, from `first` on: max(0, end - max(first, read)), but faster.
         scored = 0 if first >= end else end - (first if first > read else read)
         return Row(self.work.number, self.hypothesis, self.ids[read:end], scored, self.wants)
 

@@ -113,7 +113,7 @@ class Session(OfOneProcess):
         return Submission(ticket, requests.finish, requests.samples, pieces_of(self._model, requests.works[0]))
 
     def step(self) -> bool:
-        """Compute one step of all calls of the model, and return whether a request of this session is still open."""
+        """Compute one step of all calls of the model, and return whether a request of the `Session` is still open."""
         self._check_open()
         self._model.queue.step()
         return bool(self._model.queue.entries(self))

@@ -82,7 +82,7 @@ class VectorMethods(HeadMethods):
     def _embed(self, stem_inputs: dict[str, Any], inputs_embeds: Any) -> Any:
         """Return `inputs_embeds`, or the stem's vectors [B, T, D] of pixels or audio; raises `InputError`.
 
-        stem_inputs: pixel_values, input_features or input_values by their names, those that the caller gave.
+        stem_inputs: the arrays of the caller by their names: pixel_values, input_features or input_values.
         """
         for name, value in stem_inputs.items():
             if self._stem is None or self._stem.given != name or inputs_embeds is not None:

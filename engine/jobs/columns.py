@@ -28,7 +28,7 @@ IMAGE_FIELDS = {"bytes", "path"}
 def is_image_type(kind: Any) -> bool:
     """Return whether a type is that of images in Hugging Face's datasets: an object of bytes and a path."""
     types = require_files("pyarrow").types
-    # Both fields, and no other, must be there and hold strings or bytes.
+    # The struct must have these two fields alone, with strings or bytes.
     return bool(types.is_struct(kind)) and {kind.field(i).name: text_type(kind.field(i).type) is not None
                                             for i in range(kind.num_fields)} == dict.fromkeys(IMAGE_FIELDS, True)
 

@@ -93,9 +93,7 @@ def chat(form: Any, service: TextService) -> TextWork:
         raise Refusal("wrong", "top_logprobs needs logprobs: true", "top_logprobs")
     if form.logprobs:
         settings.given["logprobs"] = _count("top_logprobs", form.top_logprobs or 0)
-    if settings.given.get("max_new_tokens") == 0:
-        name = _field_of_no_tokens(form, CHAT)
-        raise Refusal("wrong", f"{name} must be at least 1, not 0", name)
+    _check_new_tokens(form, CHAT, settings)
     options = template_options(form) | settings.given | {"places": ["messages"]}
     return TextWork("chat", form.messages, options, settings, ChatWriter, single=True)
 
@@ -141,18 +139,20 @@ def complete(form: Any, service: TextService) -> TextWork:
                                          for name in ("logprobs", "prompt_logprobs"))
     if form.echo or form.prompt_logprobs is not None:
         settings.given["echo"] = True
-    elif settings.given.get("max_new_tokens") == 0:
-        name = _field_of_no_tokens(form, COMPLETION)
-        raise Refusal("wrong", f"{name} must be at least 1, not 0; with echo: true, 0 gives the prompt alone", name)
+    else:
+        _check_new_tokens(form, COMPLETION, settings, "; with echo: true, 0 gives the prompt alone")
     places = ["prompt"] if single else [f"prompt[{i}]" for i in range(len(prompts))]
     special = True if form.add_special_tokens is None else form.add_special_tokens
     options = settings.given | {"places": places, "add_special_tokens": special}
     return TextWork("generate", prompts, options, settings, partial(CompletionWriter, form=form), single)
 
 
-def _field_of_no_tokens(form: Any, table: Mapping[str, TextField]) -> str:
-    """Return the name of the field that asks for no new token, which is the last one of a table with 0."""
-    return [name for name, field in table.items() if field.setting == "max_new_tokens" and getattr(form, name) == 0][-1]
+def _check_new_tokens(form: Any, table: Mapping[str, TextField], settings: TextSettings, advice: str = "") -> None:
+    """Raise `Refusal` for a request for no new token, by the field that says so. advice: the end of the message."""
+    if settings.given.get("max_new_tokens") == 0:
+        names = [name for name, field in table.items() if field.setting == "max_new_tokens"]
+        name = [name for name in names if getattr(form, name) == 0][-1]     # the last one decides
+        raise Refusal("wrong", f"{name} must be at least 1, not 0{advice}", name)
 
 
 def _count(name: str, value: int) -> int:

@@ -1,1 +1,1 @@
-"""Make kernels for compile-time constants; the `variants` of a module are those that `make cubins` stores."""
+"""Make kernels for compile-time constants; `make cubins` stores the `variants` of each module."""
